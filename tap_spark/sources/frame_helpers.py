@@ -6,9 +6,10 @@ Replication keys of text have the order of their values: dates and times, number
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +18,7 @@ from shared.formats.arrow_types import mapped
 from shared.formats.record_text import json_column, plain_text
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
+from shared.singer.platform import arrow_in_task
 from shared.spark.session import try_cast
 from tap_spark.sources.source_failures import BEGIN, END
 from tap_spark.state.date_numbers import (
@@ -29,6 +31,10 @@ from tap_spark.state.date_numbers import (
     text_rank,
 )
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 _MOMENT = (
     r"^([0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -80,6 +86,28 @@ def is_below(key: Column, end: str) -> Column:
         # Sources can compare it themselves.
         return key < F.lit(end)
     return (rank < F.lit(bound)) | (F.substring(rank, 1, 1) != F.lit(bound[0]))
+
+
+_Part = TypeVar("_Part")
+
+
+def frame_of_parts(
+    spark: SparkSession,
+    parts: Sequence[_Part],
+    read: Callable[[_Part], Iterable[pa.RecordBatch]],
+    schema: T.StructType | str,
+    most_tasks: int = sys.maxsize,
+) -> DataFrame:
+    """Return the rows of parts that tasks read, each one part or a few."""
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow_in_task()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read(parts[number])
+
+    tasks = max(1, min(len(parts), most_tasks))
+    return spark.range(0, len(parts), 1, tasks).mapInArrow(rows, schema)
 
 
 CORRUPT, FILE = "_tap_spark_unreadable", "_tap_spark_file"

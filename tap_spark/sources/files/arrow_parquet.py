@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from shared.formats.arrow_types import struct_to_arrow
-from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_random
+from tap_spark.sources.frame_helpers import frame_of_parts
 from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:
@@ -166,59 +166,37 @@ def orc_facts(url: str) -> FooterFacts:
         return FooterFacts(finer=tuple(f.name for f in footer.schema if "timestamp" in str(f.type)))
 
 
-@dataclass(frozen=True)
-class Footers:
-    """Reads the facts of files, for `mapInArrow`: indexes of files in, facts out.
+def all_facts(
+    spark: SparkSession, urls: Sequence[str], read: Callable[[str], FooterFacts]
+) -> list[FooterFacts]:
+    """Return the facts of each file, by executors if there are many."""
+    if len(urls) <= MOST_BY_DRIVER:
+        with ThreadPoolExecutor(READERS) as threads:
+            return list(threads.map(read, urls))
 
-    Attributes:
-        urls: The files.
-        read: Reads those of a file.
-    """
+    def row(url: str) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([asdict(read(url))], _FACTS)
 
-    urls: Sequence[str]
-    read: Callable[[str], FooterFacts]
-
-    def of(self, spark: SparkSession) -> list[FooterFacts]:
-        """Return the facts of each file, by executors if there are many."""
-        if len(self.urls) <= MOST_BY_DRIVER:
-            with ThreadPoolExecutor(READERS) as threads:
-                return list(threads.map(self.read, self.urls))
-        ids = spark.range(0, len(self.urls), 1, min(len(self.urls), MOST_TASKS))
-        return [
-            FooterFacts(row.is_unreadable, tuple(row.instants), tuple(row.finer))
-            for row in ids.mapInArrow(self, FACTS).collect()
-        ]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read those of some indexes."""
-        arrow_in_task()
-        for batch in batches:
-            facts = [asdict(self.read(self.urls[n])) for n in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_pylist(facts, _FACTS)
+    return [
+        FooterFacts(facts.is_unreadable, tuple(facts.instants), tuple(facts.finer))
+        for facts in frame_of_parts(spark, urls, row, FACTS, MOST_TASKS).collect()
+    ]
 
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Reads files, for `mapInArrow`: indexes of files in, their rows out.
+    """Reads the rows of files.
 
     Attributes:
-        urls: The files.
         struct: The columns.
         kind: `parquet` or `orc`.
     """
 
-    urls: Sequence[str]
     struct: StructType
     kind: str = "parquet"
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files of some indexes."""
-        arrow_in_task()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self._rows(self.urls[number])
-
-    def _rows(self, url: str) -> Iterator[pa.RecordBatch]:
+    def __call__(self, url: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file."""
         wanted = struct_to_arrow(self.struct)
         try:
             with open_random(url) as file:

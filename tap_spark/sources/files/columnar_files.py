@@ -26,9 +26,9 @@ from tap_spark.sources.files import paths
 from tap_spark.sources.files.arrow_parquet import (
     READERS,
     FooterFacts,
-    Footers,
     NoCommonTypeError,
     ParquetRows,
+    all_facts,
     arrow_struct,
     orc_facts,
     parquet_facts,
@@ -43,7 +43,7 @@ from tap_spark.sources.files.avro_values import (
     readable,
 )
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
-from tap_spark.sources.frame_helpers import FILE, col, without_void
+from tap_spark.sources.frame_helpers import FILE, col, frame_of_parts, without_void
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ class ParquetSource(FileSource):
             files = [file.url for file in paths.list_files(tuple(urls))]
             if not files:
                 return spark.createDataFrame([], struct)
-            ids = spark.range(0, len(files), 1, len(files))
-            return ids.mapInArrow(ParquetRows(files, struct, self.kind), struct)
+            return frame_of_parts(spark, files, ParquetRows(struct, self.kind), struct)
         reader = spark.read.format(self.kind).options(**self.options())
         return reader.schema(struct).load(urls)
 
@@ -117,7 +116,7 @@ class ParquetSource(FileSource):
         urls = [file.url for file in files]
         by_spark = bool(self.stream.options) or any(file.partitioned for file in files)
         try:
-            facts = Footers(urls, _FACTS[self.kind]).of(spark)
+            facts = all_facts(spark, urls, _FACTS[self.kind])
             if by_spark or not any(fact.is_refused for fact in facts):
                 self._merged(spark)
                 self._warn_of_nanoseconds(facts)

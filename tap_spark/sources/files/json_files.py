@@ -67,6 +67,7 @@ from tap_spark.sources.frame_helpers import (
     col,
     fail_job,
     file_of,
+    frame_of_parts,
     prune,
     widen_inferred,
     without_corrupt,
@@ -287,9 +288,8 @@ class JsonSource(FileSource):
             tasks = pack(_whole_files(parts, rules, kinds), RANGE_BYTES)
         else:
             tasks = line_tasks(parts, rules, kinds)
-        ids = spark.range(0, len(tasks), 1, len(tasks))
-        task = JsonTask(tasks, read, self.document, tuple(self._path), number)
-        return ids.mapInArrow(task, schema)
+        task = JsonTask(read, self.document, tuple(self._path), number)
+        return frame_of_parts(spark, tasks, task, schema)
 
     def _exact_rows(
         self, spark: SparkSession, parts: Sequence[FilePart], struct: T.StructType

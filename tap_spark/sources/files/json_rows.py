@@ -30,7 +30,6 @@ from shared.formats.exact_lines import ExactReader
 from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
 from shared.formats.json_text import NON_FINITE, Number, Refused, line_count, shown_value
 from shared.formats.json_text import text as checked_text
-from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_kinds
 from tap_spark.sources.files.json_kinds import (
@@ -51,6 +50,7 @@ from tap_spark.sources.files.line_reader import (
     utf8_of,
     with_line_feeds,
 )
+from tap_spark.sources.frame_helpers import frame_of_parts
 from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:
@@ -389,29 +389,24 @@ def _kinds_by_record(data: bytes) -> Iterator[Kind]:
 
 @dataclass(frozen=True)
 class JsonTask:
-    """Reads ranges of files, for `mapInArrow`: ids of tasks in, what `read` yields out.
+    """Reads ranges of files; a compressed file or a document is one range.
 
     Attributes:
-        tasks: The ranges of each task; a compressed file or a document is one range.
         read: What to do with a block of lines.
         document: Whether each file is one JSON value.
         path: Names that lead to the array of records in a document.
         number: The name of a further column, the index of the file; empty for none.
     """
 
-    tasks: Sequence[Sequence[LineRange]]
     read: Callable[[bytes], Iterator[pa.RecordBatch]]
     document: bool = False
     path: tuple[str, ...] = ()
     number: str = ""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the tasks of some ids."""
-        arrow_in_task()
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                for part in self.tasks[task]:
-                    yield from self._part(part)
+    def __call__(self, ranges: Iterable[LineRange]) -> Iterator[pa.RecordBatch]:
+        """Yield what `read` makes of the lines or documents."""
+        for part in ranges:
+            yield from self._part(part)
 
     def _part(self, part: LineRange) -> Iterator[pa.RecordBatch]:
         try:
@@ -624,8 +619,7 @@ def checked_documents(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
     """
     if not urls:
         return frame
-    ids = frame.sparkSession.range(0, len(urls), 1, min(len(urls), MAX_TASKS))
-    nothing = ids.mapInArrow(_checker(list(urls)), "nothing int")
+    nothing = frame_of_parts(frame.sparkSession, urls, _checked_document, "nothing int", MAX_TASKS)
     columns = (F.lit(None).cast(f.dataType).alias(f.name) for f in frame.schema.fields)
     return frame.unionAll(nothing.select(*columns))
 
@@ -661,16 +655,10 @@ def _begins_again(lines: bytes) -> bool:
     return _NEXT.search(lines) is not None and _NEXT.search(_STRING.sub(b"", lines)) is not None
 
 
-def _checker(urls: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                if several_values(_blocks(urls[number])):
-                    text = row_failure(problem=SEVERAL, file=urls[number], hint=SEVERAL_HINT)
-                    raise RuntimeError(text)
-        yield pa.RecordBatch.from_pydict({"nothing": pa.array([], pa.int32())})
-
-    return check
+def _checked_document(url: str) -> Iterator[pa.RecordBatch]:
+    if several_values(_blocks(url)):
+        raise RuntimeError(row_failure(problem=SEVERAL, file=url, hint=SEVERAL_HINT))
+    yield pa.RecordBatch.from_pydict({"nothing": pa.array([], pa.int32())})
 
 
 def _blocks(url: str) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from lzma import LZMAError
@@ -16,7 +16,6 @@ from lzma import LZMAError
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.singer.platform import arrow_in_task
 from shared.storage import limits
 from shared.storage.files import open_input, open_random
 from tap_spark.sources.source_failures import row_failure
@@ -331,32 +330,6 @@ def unfinished_line(url: str, start: int, end: int) -> int | None:
                 return begin + last + 1
             at = begin
     return start
-
-
-def reader(
-    tasks: Sequence[Sequence[LineRange]],
-    change: Callable[[pa.Array], pa.Array] | None = None,
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """Return a function for `mapInArrow`: ids of tasks in, the lines of their ranges out.
-
-    Args:
-        tasks: The ranges of each task.
-        change: Changes the lines before Spark reads them.
-    """
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow_in_task()
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                for line_range in tasks[task]:
-                    for lines in read_range(line_range):
-                        yield (
-                            lines
-                            if change is None
-                            else lines.set_column(0, "value", change(lines.column(0)))
-                        )
-
-    return read
 
 
 def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:

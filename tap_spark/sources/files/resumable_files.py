@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,10 @@ from tap_spark.sources.files.line_reader import (
     LineRules,
     cut_ranges,
     has_line,
-    reader,
+    read_range,
 )
 from tap_spark.sources.files.paths import ListedFile
-from tap_spark.sources.frame_helpers import col
+from tap_spark.sources.frame_helpers import col, frame_of_parts
 from tap_spark.state.stream_plans import Slice, StreamPlan
 
 if TYPE_CHECKING:
@@ -316,9 +317,13 @@ def lines_frame(
         change: Changes the lines on executors.
         kinds: How to read files that are not plain.
     """
-    tasks = line_tasks(parts, rules, kinds)
-    ids = spark.range(0, len(tasks), 1, max(1, len(tasks)))
-    return ids.mapInArrow(reader(tasks, change), LINES_SCHEMA)
+
+    def read(ranges: Sequence[LineRange]) -> Iterator[pa.RecordBatch]:
+        for lines in chain.from_iterable(map(read_range, ranges)):
+            values = lines.column(0)
+            yield lines if change is None else lines.set_column(0, "value", change(values))
+
+    return frame_of_parts(spark, line_tasks(parts, rules, kinds), read, LINES_SCHEMA)
 
 
 def line_tasks(

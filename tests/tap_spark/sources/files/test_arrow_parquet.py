@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from datetime import datetime
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,13 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
+from tap_spark.sources.files import arrow_parquet
 from tap_spark.sources.files.arrow_parquet import (
     ROWS,
-    Footers,
+    FooterFacts,
     NoCommonTypeError,
     ParquetRows,
+    all_facts,
     arrow_struct,
     orc_facts,
     parquet_facts,
@@ -47,9 +51,8 @@ COLUMNS: dict[str, tuple[pa.Array, str, Any]] = {
 
 
 def rows(urls: list[str], struct: Any) -> list[dict[str, Any]]:
-    read = pickle.loads(pickle.dumps(ParquetRows(urls, struct)))
-    ids = pa.RecordBatch.from_pydict({"id": list(range(len(urls)))})
-    return [row for batch in read([ids]) for row in batch.to_pylist()]
+    read = pickle.loads(pickle.dumps(ParquetRows(struct)))
+    return [row for url in urls for batch in read(url) for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("codec", ["brotli", "snappy", "lz4"])
@@ -113,7 +116,7 @@ def test_lists_with_nulls_of_large_stripes(tmp_path: Path) -> None:
         orc.write_table(pa.table({"v": pa.array(lists, pa.list_(kind))}), url)
     struct = arrow_struct(urls, "orc")
     assert struct.simpleString() == "struct<v:array<bigint>>"
-    batches = ParquetRows(urls, struct, "orc")([pa.RecordBatch.from_pydict({"id": [0, 1]})])
+    batches = chain.from_iterable(map(ParquetRows(struct, "orc"), urls))
     assert [value for batch in batches for value in batch.column(0).to_pylist()] == 2 * lists
 
 
@@ -142,8 +145,15 @@ def test_nanoseconds_that_spark_cuts(tmp_path: Path) -> None:
     assert parquet_facts(parquet).finer == ()
     orc.write_table(table, zoned)
     assert orc_facts(zoned).finer == ("at",)
-    (index,) = Footers([zoned], orc_facts)([pa.RecordBatch.from_pydict({"id": [0]})])
-    assert index.to_pylist() == [{"is_unreadable": False, "instants": [], "finer": ["at"]}]
+
+
+def test_footers_that_executors_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_parquet, "MOST_BY_DRIVER", 0)
+    path = str(tmp_path / "a.orc")
+    orc.write_table(pa.table({"at": pa.array([1_001], pa.timestamp("ns"))}), path)
+    assert all_facts(spark, [path], orc_facts) == [FooterFacts(finer=("at",))]
 
 
 def test_int96_of_all_years(tmp_path: Path) -> None:

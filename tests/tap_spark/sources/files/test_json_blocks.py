@@ -45,7 +45,7 @@ def in_task(source: JsonSource, struct: T.StructType) -> list[dict[str, Any]] | 
     size = Path(path).stat().st_size
     part = LineRange(path, 0, 0, size, size, aligned=True)
     try:
-        batches = list(JsonTask([[part]], JsonRows(struct))._part(part))
+        batches = list(JsonTask(JsonRows(struct))([part]))
     except RuntimeError:
         return None
     return [row for batch in batches for row in batch.to_pylist()]

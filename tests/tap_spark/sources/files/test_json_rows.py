@@ -91,9 +91,8 @@ def read(path: Path, read_block: Any, **settings: Any) -> list[pa.RecordBatch]:
     size = path.stat().st_size
     packed = path.suffix == ".gz"
     part = LineRange(str(path), 0, 0, size, size, aligned=True, is_stream=packed)
-    task = JsonTask([[part]], read_block, **settings)
-    ids = pa.RecordBatch.from_pydict({"id": [0]})
-    return list(pickle.loads(pickle.dumps(task))([ids]))
+    task = JsonTask(read_block, **settings)
+    return list(pickle.loads(pickle.dumps(task))([part]))
 
 
 def rows(path: Path, struct: T.StructType, *, case: bool = False, **settings: Any) -> list[Any]:
