@@ -463,22 +463,8 @@ def _lines_of(block: bytes) -> list[bytes]:
 
 def _streamed_lines(part: LineRange) -> Iterator[bytes]:
     """Yield a file in blocks of whole lines that end with LF."""
-    carried = b""
     with open_input(part.url) as file:
-        if part.rules.encoding:
-            yield from (with_line_feeds(text) for _, text in texts(file, part.url, part.rules))
-            return
-        is_first = True
-        while block := bytes(file.read(READ_BYTES)):
-            block = block.removeprefix(BOM) if is_first else block
-            is_first = False
-            text = carried + block
-            ends = text.rfind(b"\n") + 1
-            carried = text[ends:]
-            if ends:
-                yield with_line_feeds(text[:ends])
-    if carried:
-        yield with_line_feeds(carried)
+        yield from (with_line_feeds(text) for _, text in texts(file, part.url, part.rules))
 
 
 def _document_blocks(part: LineRange, path: Sequence[str]) -> Iterator[bytes]:

@@ -430,19 +430,21 @@ def _not_text(url: str, at: int, error: UnicodeDecodeError) -> RuntimeError:
 def texts(stream: pa.NativeFile, url: str, rules: LineRules) -> Iterator[tuple[int, bytes]]:
     """Yield the text of a stream as UTF-8 that ends with a line, and the byte where it began.
 
+    Without an encoding, the bytes stay as they are.
+
     Raises:
         OSError: The file cannot be read.
         RuntimeError: A byte is not text.
     """
-    decoder = codecs.getincrementaldecoder(rules.encoding)()
+    decoder = codecs.getincrementaldecoder(rules.encoding)() if rules.encoding else None
     carried: list[bytes] = []
     at = began = 0
     spans = rules.quotes is not None and rules.quotes.spans_lines
     while True:
         block = bytes(stream.read(CHUNK))
-        pending = decoder.getstate()[0]
+        pending = decoder.getstate()[0] if decoder else b""
         try:
-            text = decoder.decode(block, final=not block).encode()
+            text = decoder.decode(block, final=not block).encode() if decoder else block
         except UnicodeDecodeError as error:
             raise _not_text(url, at - len(pending) + error.start, error) from error
         text = text.removeprefix(BOM) if not at else text

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.storage import limits
 from tap_spark.sources.files.json_kinds import alike_names, merged_all, type_of
 from tap_spark.sources.files.json_rows import JsonRows, JsonTask, document_records, kinds_of
 from tap_spark.sources.files.line_reader import LineRange
@@ -125,6 +126,13 @@ def test_a_line_that_is_no_object(tmp_path: Path, line: Any, reason: str, packed
         assert actual["file"] == str(path)
         assert reason in actual["problem"]
         assert "(line 3)" in actual["problem"]
+
+
+def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_LINE_BYTES", 1 << 20)
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b'{"a":"' + b"x" * (9 << 20)))
+    assert "a line is longer than 1 MiB" in failure(lambda: rows(path, LONG))["problem"]
 
 
 @pytest.mark.parametrize("shape", ["{}", '{{"n":{}}}', "[{}]", '[{{"n":[{}]}}]'])
