@@ -72,11 +72,7 @@ class TextFileSource(FileSource):
         return rules if rules.in_parts else None
 
     def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
-        files = self.listed(spark, urls)
-        if files is None:
-            lines, names = self.lines_by_spark(spark, urls, header=self.text_rules().header)
-            return self.rows_of_lines(lines, struct, names)
-        return self._rows_of_parts(spark, [(file.url, 0, file.size) for file in files], struct)
+        return self.finished_rows(spark, urls, struct)
 
     def finished_rows(
         self,
@@ -85,12 +81,16 @@ class TextFileSource(FileSource):
         struct: T.StructType,
         plan: StreamPlan | None = None,
     ) -> DataFrame:
-        files = self.listed(spark, urls) if self._incremental else None
+        files = self.listed(spark, urls)
         if files is None:
-            return self.rows(spark, urls, struct)
+            lines, names = self.lines_by_spark(spark, urls, header=self.text_rules().header)
+            return self.rows_of_lines(lines, struct, names)
         ends = self.waiting([file.url for file in files], plan)
-        parts = [(file.url, 0, ends.get(file.url, file.size)) for file in files]
-        return self._rows_of_parts(spark, parts, struct)
+        parts = [(f.url, 0, end) for f in files if (end := ends.get(f.url, f.size))]
+        present = [url for url, _, _ in parts]
+        kinds = self.kinds(present)
+        self.check_headers(present)
+        return self.rows_of_parts(spark, parts, self.text_rules(), struct, kinds)
 
     def first_record(self, url: str, size: int) -> bytes | None:
         """Return the first record of a file that is neither blank nor a comment, as UTF-8."""
@@ -101,15 +101,6 @@ class TextFileSource(FileSource):
             if record is not None:
                 return record
         return None
-
-    def _rows_of_parts(
-        self, spark: SparkSession, parts: list[tuple[str, int, int]], struct: T.StructType
-    ) -> DataFrame:
-        parts = [part for part in parts if part[2]]
-        urls = [url for url, _, _ in parts]
-        kinds = self.kinds(urls)
-        self.check_headers(urls)
-        return self.rows_of_parts(spark, parts, self.text_rules(), struct, kinds)
 
     def lines_by_spark(
         self, spark: SparkSession, urls: Iterable[str], *, header: bool
@@ -205,7 +196,6 @@ class TextSource(TextFileSource):
 
 SHORT = "a line ends before its last column begins"
 SHORT_HINT = "correct 'columns', or set the option 'mode' to PERMISSIVE to read nulls there"
-LINE = "value"
 
 
 class FixedWidthSource(TextFileSource):
@@ -216,11 +206,6 @@ class FixedWidthSource(TextFileSource):
         """Return the positions of the columns."""
         columns: tuple[FixedColumn, ...] = self.stream.own["columns"]
         return columns
-
-    @cached_property
-    def header(self) -> bool:
-        """Return whether each file starts with a header line."""
-        return self.flag("header")
 
     def schema(self, spark: SparkSession) -> T.StructType:
         """See `Source.schema`."""
@@ -238,15 +223,28 @@ class FixedWidthSource(TextFileSource):
         return T.StructType([T.StructField(n, t) for n, t in zip(names, types, strict=True)])
 
     def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
-        lines = lines.select(col("value").cast("string").alias(LINE), file_of(urls).alias(FILE))
+        lines = lines.select(col(VALUE).cast("string").alias(VALUE), file_of(urls).alias(FILE))
+        lines = lines.filter(F.trim(VALUE) != "")
         comment = self.option("comment")
         if comment:
-            lines = lines.filter(~col(LINE).startswith(comment))
-        return self._cut(lines, struct)
+            lines = lines.filter(~col(VALUE).startswith(comment))
+        if self.option("mode").upper() != "PERMISSIVE":
+            last = max(column.start for column in self.columns)
+            failure = fail_job(SHORT, value=col(VALUE), file=col(FILE), hint=SHORT_HINT)
+            whole = F.length(VALUE) >= last
+            lines = lines.filter(F.when(whole, F.lit(True)).otherwise(failure.cast("boolean")))
+        places = {column.name: column for column in self.columns}
+        values = []
+        for field in struct.fields:
+            place = places[field.name]
+            text = F.trim(F.substring(VALUE, place.start, place.length))
+            values.append(F.when(text != "", text).alias(field.name))
+        cut = lines.select(col(FILE), *values)
+        return exact_casts(cut, struct, col(FILE), by_value=bool(self.stream.schema))
 
     def text_rules(self) -> LineRules:
         return LineRules(
-            header=self.header,
+            header=self.flag("header"),
             comment=self.option("comment").encode(),
             encoding=self.text_encoding,
             line_end=self.option("lineSep").encode(),
@@ -254,22 +252,6 @@ class FixedWidthSource(TextFileSource):
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
         return [column.name for column in self.columns]
-
-    def _cut(self, lines: DataFrame, struct: T.StructType) -> DataFrame:
-        lines = lines.filter(F.trim(LINE) != "")
-        if self.option("mode").upper() != "PERMISSIVE":
-            last = max(column.start for column in self.columns)
-            failure = fail_job(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
-            whole = F.length(LINE) >= last
-            lines = lines.filter(F.when(whole, F.lit(True)).otherwise(failure.cast("boolean")))
-        places = {column.name: column for column in self.columns}
-        values = []
-        for field in struct.fields:
-            place = places[field.name]
-            text = F.trim(F.substring(LINE, place.start, place.length))
-            values.append(F.when(text != "", text).alias(field.name))
-        cut = lines.select(col(FILE), *values)
-        return exact_casts(cut, struct, col(FILE), by_value=bool(self.stream.schema))
 
 
 WRONG = "it is not well-formed, or has a value of another type than 'schema'"
