@@ -118,15 +118,13 @@ def lax_options(options: Mapping[str, object], struct: T.StructType | None) -> l
         struct: The columns; None if they are inferred, so that none is a date or time.
     """
     with_times = struct is not None and holds(struct, (T.DatetimeType,))
-    return [name for name, value in options.items() if _is_lax(name.lower(), value, with_times)]
-
-
-def _is_lax(name: str, value: object, with_times: bool) -> bool:
-    if name in _FOLLOWED or "." in name:
-        return False
-    if name in _OF_TIMES:
-        return with_times
-    return str(value).lower() != _VALUES.get(name)
+    followed = _FOLLOWED if with_times else _FOLLOWED | _OF_TIMES
+    return [
+        name
+        for name, value in options.items()
+        if not (name.lower() in followed or "." in name)
+        and str(value).lower() != _VALUES.get(name.lower())
+    ]
 
 
 log = logging.getLogger("tap-spark")
@@ -251,10 +249,7 @@ class JsonSource(FileSource):
         return struct
 
     def _parts(
-        self,
-        spark: SparkSession,
-        urls: Sequence[str],
-        plan: StreamPlan | None = None,
+        self, spark: SparkSession, urls: Sequence[str], plan: StreamPlan | None = None
     ) -> list[FilePart]:
         """Return the parts of files that are not empty, without lines that wait for their end."""
         files = self._files(spark, urls) or []
@@ -348,8 +343,6 @@ class JsonSource(FileSource):
             return None
 
     def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
-        if self._is_exact(spark, struct):
-            return self._exact_rows(spark, self._parts(spark, urls), struct)
         self._check_names(spark, urls)
         fields = list(self._document_type(struct).fields)
         checked = not self.option("mode")

@@ -31,8 +31,10 @@ _ENDLESS = 10**6
 """More digits than any decimal has."""
 _WHOLE = re.compile(r"-?[0-9]+\Z")
 _EXACT = Context(prec=MAX_PREC)
-_PLAIN = 15
-"""Digits that a double always keeps."""
+_LONG_NUMBER = rb"(-?[0-9][0-9.]{15,}(?:[eE][+-]?[0-9]+)?|-?[0-9][0-9.]*[eE][+-]?[0-9]{3,})"
+"""Numbers with more than the 15 digits that a double always keeps, or with a large exponent."""
+EVERY = ""
+"""Stands for the name of elements and map values."""
 
 
 @dataclass(frozen=True)
@@ -225,14 +227,13 @@ class LongNumbers:
     """
 
     def __init__(self, dtype: T.DataType) -> None:
-        names: set[str] = set()
-        several = _add_names(dtype, "", names)
-        self.is_needed = several or bool(names)
-        self._generic = re.compile(rb"[:,\[]\s*" + _long_number(_PLAIN))
+        names = {*_double_names(dtype)}
+        self.is_needed = bool(names)
+        self._generic = re.compile(rb"[:,\[]\s*" + _LONG_NUMBER)
         self._named = self._generic
-        if names and not several:
+        if EVERY not in names:
             words = b"|".join(re.escape(name.encode()) for name in sorted(names))
-            self._named = re.compile(rb'"(?:' + words + rb')"\s*:\s*' + _long_number(_PLAIN))
+            self._named = re.compile(rb'"(?:' + words + rb')"\s*:\s*' + _LONG_NUMBER)
 
     def are_kept(self, data: bytes) -> bool:
         """Return whether doubles surely keep the numbers of their columns."""
@@ -240,29 +241,22 @@ class LongNumbers:
         return not self.is_needed or all(map(_is_kept, pattern.findall(data)))
 
 
-def _long_number(plain: int) -> bytes:
-    """Return a pattern of numbers of more than `plain` digits, or with a large exponent."""
-    long = rb"-?[0-9][0-9.]{%d,}(?:[eE][+-]?[0-9]+)?" % plain
-    return rb"(" + long + rb"|-?[0-9][0-9.]*[eE][+-]?[0-9]{3,})"
-
-
 def _is_kept(text: bytes) -> bool:
     written = text.decode()
     return repr(float(text)) == written or number_kind(written).in_double
 
 
-def _add_names(dtype: T.DataType, name: str, names: set[str]) -> bool:
-    """Add the names of fields of doubles; return whether there are doubles without a name."""
+def _double_names(dtype: T.DataType, name: str = EVERY) -> Iterator[str]:
+    """Yield the names of fields of doubles; `EVERY` for elements and map values."""
     if isinstance(dtype, T.DoubleType):
-        names.add(name)
-        return not name
-    if isinstance(dtype, T.StructType):
-        # Each field is looked at: its names are added.
-        several = [_add_names(field.dataType, field.name, names) for field in dtype.fields]
-        return any(several)
-    if isinstance(dtype, T.ArrayType):
-        return _add_names(dtype.elementType, "", names)
-    return isinstance(dtype, T.MapType) and _add_names(dtype.valueType, "", names)
+        yield name
+    elif isinstance(dtype, T.StructType):
+        for field in dtype.fields:
+            yield from _double_names(field.dataType, field.name)
+    elif isinstance(dtype, T.ArrayType):
+        yield from _double_names(dtype.elementType)
+    elif isinstance(dtype, T.MapType):
+        yield from _double_names(dtype.valueType)
 
 
 def alike_names(dtype: T.DataType) -> tuple[str, str] | None:
@@ -281,7 +275,6 @@ def alike_names(dtype: T.DataType) -> tuple[str, str] | None:
 
 
 TEXT = "text"
-EVERY = ""
 TextFields: TypeAlias = "dict[str, TextFields] | list[TextFields] | str"
 _SPACES = frozenset(" \t\r\n")
 _DECODER = json.JSONDecoder()
@@ -324,13 +317,11 @@ class UnquotedValues:
 
     def _pattern(self) -> str:
         """Return a pattern for lines that may have an unquoted value in a text field."""
-        names = [
-            re.escape(json.dumps(n, ensure_ascii=False)) for n in {*_text_names(self.text_fields)}
-        ]
-        several = _has_elements(self.text_fields)
-        named = rf"(?:{'|'.join(names)})\s*:\s*{_CHANGED}" if names else ""
+        names = {*_text_names(self.text_fields)}
+        words = [re.escape(json.dumps(n, ensure_ascii=False)) for n in names - {EVERY}]
+        named = rf"(?:{'|'.join(words)})\s*:\s*{_CHANGED}" if words else ""
         escaped = r"\\u[0-9a-fA-F]{4}[^\"]*\"\s*:"
-        element = rf"[:,\[]\s*{_CHANGED}" if several else ""
+        element = rf"[:,\[]\s*{_CHANGED}" if EVERY in names else ""
         return "|".join(filter(None, (named, element, escaped)))
 
     def quoted(self, line: bytes) -> bytes:
@@ -351,23 +342,15 @@ class UnquotedValues:
         return "".join([*parts, text[at:]]).encode()
 
 
-def _text_names(text_fields: TextFields) -> Iterator[str]:
+def _text_names(text_fields: TextFields, name: str = EVERY) -> Iterator[str]:
+    """Yield the names of text fields; `EVERY` for elements and map values."""
     if isinstance(text_fields, dict):
-        for name, inner in text_fields.items():
-            if inner == TEXT and name != EVERY:
-                yield name
-            yield from _text_names(inner)
+        for key, inner in text_fields.items():
+            yield from _text_names(inner, key)
     elif isinstance(text_fields, list):
         yield from _text_names(text_fields[0])
-
-
-def _has_elements(text_fields: TextFields) -> bool:
-    """Return whether there are text fields without a name, as elements or map values."""
-    if isinstance(text_fields, dict):
-        return text_fields.get(EVERY) == TEXT or any(map(_has_elements, text_fields.values()))
-    return isinstance(text_fields, list) and (
-        text_fields[0] == TEXT or _has_elements(text_fields[0])
-    )
+    else:
+        yield name
 
 
 def _find(text: str, at: int, text_fields: TextFields | None, places: list[tuple[int, int]]) -> int:

@@ -247,10 +247,8 @@ class JsonRows:
 
     def _checked(self, line: bytes) -> list[dict[str, Any]]:
         try:
-            if self._quoting is None:
-                records = decoded_objects(line)
-            else:
-                decoded_objects(line)
+            records = decoded_objects(line)
+            if self._quoting is not None:
                 records = decoded_objects(self._quoting.quoted(line))
             for record in records:
                 _check(record, self.struct, self.case_sensitive)

@@ -267,11 +267,6 @@ class LineRange:
     rules: LineRules = LineRules()
     is_stream: bool = False
 
-    @property
-    def header(self) -> bool:
-        """Return whether to skip the first line that is neither blank nor a comment."""
-        return self.rules.header and not self.start
-
 
 def cut_ranges(
     url: str,
@@ -335,7 +330,7 @@ def unfinished_line(url: str, start: int, end: int) -> int | None:
 def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:
     """Read the lines of a range, without their line ends, as UTF-8."""
     try:
-        header = line_range.header
+        header = line_range.rules.header and not line_range.start
         for values in _records(line_range):
             kept, header = without_header(values, line_range.rules.comment, header=header)
             numbers = pa.repeat(pa.scalar(line_range.number, pa.int32()), len(kept))
@@ -349,8 +344,10 @@ def without_header(values: pa.Array, comment: bytes, *, header: bool) -> tuple[p
     """Return lines without a header that is still to come, and whether it is then still to come."""
     if not header:
         return values, False
-    kept = values.slice(_header_lines(values, comment))
-    return kept, not len(kept) and _only_blank(values, comment)
+    for index, line in enumerate(values):
+        if not _ignored(line.as_py(), comment):
+            return values.slice(index + 1), False
+    return values.slice(len(values)), True
 
 
 def decoded_lines(lines: pa.Array, url: str, rules: LineRules) -> pa.Array:
@@ -468,8 +465,9 @@ def has_line(url: str, end: int, comment: bytes = b"") -> bool:
     line_range = LineRange(url, 0, 0, end, end, aligned=True)
     with open_random(url) as file:
         return any(
-            not _only_blank(split_lines(block), comment)
+            not _ignored(line.as_py(), comment)
             for _, block in _line_blocks(file, line_range)
+            for line in split_lines(block)
         )
 
 
@@ -536,18 +534,6 @@ def _last_line_end(block: bytes, line_end: bytes = b"") -> int:
         return at if at < 0 else at + len(line_end) - 1
     searched = len(block) - block.endswith(b"\r")
     return max(block.rfind(b"\n", 0, searched), block.rfind(b"\r", 0, searched))
-
-
-def _header_lines(values: pa.Array, comment: bytes) -> int:
-    """Count the lines at the start that are blank, comments, or the header itself."""
-    for index in range(len(values)):
-        if not _ignored(values[index].as_py(), comment):
-            return index + 1
-    return len(values)
-
-
-def _only_blank(values: pa.Array, comment: bytes) -> bool:
-    return all(_ignored(value.as_py(), comment) for value in values)
 
 
 def _ignored(line: bytes, comment: bytes) -> bool:

@@ -362,11 +362,13 @@ def test_headers_are_skipped(tmp_path, text, expected):
     assert read(line_range) == expected
 
 
-def test_only_the_first_range_has_the_header():
-    rules = LineRules(header=True)
-    ranges = cut_ranges("f", 0, 0, 10, range_bytes=4, rules=rules)
-    assert [line_range.header for line_range in ranges] == [True, False, False]
-    assert not cut_ranges("f", 0, 5, 10, range_bytes=9, rules=rules)[0].header
+def test_only_the_first_range_has_the_header(tmp_path):
+    path, rules = tmp_path / "f", LineRules(header=True)
+    path.write_bytes(b"h\na\nb\nc\nd\n")
+    ranges = cut_ranges(str(path), 0, 0, 10, range_bytes=4, rules=rules)
+    assert [read(line_range) for line_range in ranges] == [[b"a"], [b"b", b"c"], [b"d"]]
+    (later,) = cut_ranges(str(path), 0, 4, 10, range_bytes=9, rules=rules)
+    assert read(later) == [b"b", b"c", b"d"]
 
 
 @given(st.binary(max_size=40))
