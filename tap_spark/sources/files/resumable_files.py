@@ -54,6 +54,15 @@ RANGE_BYTES = 16 * 1024**2
 INSPECTION_THREADS = 16
 """Files that are inspected at the same time."""
 FILES = "files"
+_AGAIN = "stream '%s': file '%s' was {} since the last run: reading it again as a whole"
+_WARNINGS = {
+    FileChange.TRUNCATED: _AGAIN.format("truncated"),
+    FileChange.REWRITTEN: _AGAIN.format("rewritten"),
+    FileChange.UNFINISHED: "stream '%s': the last line of file '%s' was read before it was "
+    "finished: reading it again",
+    FileChange.GROWN: "stream '%s': file '%s' has grown: reading it again as a whole, as its "
+    "format cannot be resumed inside a file",
+}
 
 
 def read_positions(plan: StreamPlan) -> dict[str, FilePosition]:
@@ -164,13 +173,6 @@ def new_files(plan: StreamPlan, files: Sequence[ListedFile]) -> NewData:
     for file_range in file_ranges:
         if not file_range.end:
             positions.pop(file_range.file.url, None)
-        if file_range.change is FileChange.GROWN:
-            log.warning(
-                "stream '%s': file '%s' has grown: reading it again as a whole, as its format "
-                "cannot be resumed inside a file",
-                plan.stream,
-                plain_path(file_range.file.url),
-            )
     return NewData([file_range for file_range in file_ranges if file_range.end], positions)
 
 
@@ -223,21 +225,9 @@ def _changed(
         elif position is not None:
             positions[file.url] = refreshed(file, position)
     for file_range in file_ranges:
-        path = plain_path(file_range.file.url)
-        if file_range.change in (FileChange.TRUNCATED, FileChange.REWRITTEN):
-            log.warning(
-                "stream '%s': file '%s' was %s since the last run: reading it again as a whole",
-                plan.stream,
-                path,
-                file_range.change.value,
-            )
-        elif file_range.change is FileChange.UNFINISHED:
-            log.warning(
-                "stream '%s': the last line of file '%s' was read before it was finished: reading "
-                "it again",
-                plan.stream,
-                path,
-            )
+        text = _WARNINGS.get(file_range.change)
+        if text and not (lines and file_range.change is FileChange.GROWN):
+            log.warning(text, plan.stream, plain_path(file_range.file.url))
     return file_ranges
 
 
