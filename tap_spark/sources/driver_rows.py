@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Context, Decimal
@@ -87,13 +88,9 @@ def driver_rows(
     rows = [kept(batches) for batches in parts]
     result = DriverRows(read_at=read_at, newest=newest.value, is_sure=True)
     if form is RowForm.RECORDS:
-        return replace(result, records=_records(chain.from_iterable(rows), selected))
+        records = (records_of_batch(batch, selected) for part in rows for batch in part)
+        return replace(result, records=chain.from_iterable(records))
     return replace(result, blocks=DriverBlocks(schema, _PartReaders(rows, schema)))
-
-
-def _records(rows: Iterable[pa.RecordBatch], struct: T.StructType) -> Iterator[pa.StringArray]:
-    for batch in rows:
-        yield from records_of_batch(batch, struct)
 
 
 class _PartReaders:
@@ -189,12 +186,9 @@ def _number(value: pa.Scalar) -> int:
 
 def _bound(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     """Return a bound in the type of the key; None for one that does not fit, as Spark has it."""
-    if value is None:
-        return None
-    try:
-        return pa.scalar(str(value)).cast(kind)
-    except pa.ArrowInvalid:
-        return None
+    with suppress(pa.ArrowInvalid):
+        return None if value is None else pa.scalar(str(value)).cast(kind)
+    return None
 
 
 def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa.StringArray]:

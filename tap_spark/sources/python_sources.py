@@ -43,7 +43,11 @@ def python_source(stream: StreamConfig) -> FrameSource:
         SettingsError: pandas is missing.
         SourceError: The class cannot be imported, or is neither.
     """
-    source_class, module = _class(stream)
+    module_name, _, name = stream.format.rpartition(".")
+    module = _module(stream, module_name)
+    source_class = getattr(module, name, None)
+    if source_class is None:
+        raise _refused(stream, f"the module '{module_name}' has no '{name}'")
     if isinstance(source_class, type) and issubclass(source_class, RowSource):
         _ship(module)
         return source_class(stream)
@@ -94,16 +98,6 @@ class PythonSource(FrameSource):
             reader = reader.schema(parse_ddl(self, spark))
         paths = self.stream.paths
         return reader.load(paths[0]) if paths else reader.load()
-
-
-def _class(stream: StreamConfig) -> tuple[Any, ModuleType]:
-    """Import what the format names."""
-    module_name, _, name = stream.format.rpartition(".")
-    module = _module(stream, module_name)
-    attribute = getattr(module, name, None)
-    if attribute is None:
-        raise _refused(stream, f"the module '{module_name}' has no '{name}'")
-    return attribute, module
 
 
 def _module(stream: StreamConfig, name: str) -> ModuleType:

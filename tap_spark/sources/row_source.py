@@ -125,7 +125,8 @@ class RowSource(FrameSource):
             if isinstance(item, pa.RecordBatch | pa.Table):
                 yield from _typed(_batch_of(waiting, schema), schema)
                 waiting = []
-                for batch in _batches_of(item):
+                table = item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
+                for batch in table.to_batches(_ARROW_ROWS):
                     yield from _typed(batch, schema)
                 continue
             waiting.append(item)
@@ -187,13 +188,6 @@ class _RowTask:
         for batch in batches:
             if batch.num_rows:
                 yield from self.source.batches(self.request)
-
-
-def _batches_of(item: pa.RecordBatch | pa.Table) -> Iterable[pa.RecordBatch]:
-    if hasattr(item, "to_batches"):
-        batches: Iterable[pa.RecordBatch] = item.to_batches(_ARROW_ROWS)
-        return batches
-    return [item.slice(start, _ARROW_ROWS) for start in range(0, len(item), _ARROW_ROWS)]
 
 
 def _batch_of(rows: list[Mapping[str, Any]], schema: pa.Schema) -> dict[str, list[Any]]:

@@ -339,10 +339,6 @@ def _each(text: Callable[[bytes, int], str]) -> Callable[[pa.Array, Form], pa.Ar
     return convert
 
 
-def _uuid(value: bytes, _: int) -> str:
-    return str(uuid.UUID(bytes=value))
-
-
 def avro_duration(value: bytes, _: int = 0) -> str:
     """Return months, days and milliseconds as an ISO 8601 duration."""
     months, days, millis = (int.from_bytes(value[at : at + 4], "little") for at in (0, 4, 8))
@@ -414,7 +410,7 @@ _LEAVES: Mapping[str, Callable[[pa.Array, Form], pa.Array]] = {
     "time-millis": _time,
     "time-micros": _time,
     "duration": _each(avro_duration),
-    "uuid": _each(_uuid),
+    "uuid": _each(lambda value, _: str(uuid.UUID(bytes=value))),
     "big-decimal": _each(big_decimal_text),
     "decimal": _each(decimal_text),
 }

@@ -194,8 +194,7 @@ class AvroSource(ParquetSource):
         files = [file for file in paths.list_files(tuple(self.paths)) if file.size]
         if not files:
             raise self.error("the files have no columns", "set 'schema'", self.shown_path())
-        examples = self._one_of_each([file.url for file in files])
-        structs = [self._struct(spark, schema, url) for schema, url in examples.items()]
+        structs = [self._struct(spark, s, urls[0]) for s, urls in self._by_schema(files).items()]
         try:
             struct = reduce(merge_structs, structs)
         except SingerSparkError as error:
@@ -211,9 +210,7 @@ class AvroSource(ParquetSource):
         if self._is_by_option:
             return super().rows(spark, urls, struct)
         files = [file for file in paths.list_files(tuple(urls)) if file.size]
-        groups: dict[bytes, list[str]] = {}
-        for url in (file.url for file in files):
-            groups.setdefault(self._schema(url), []).append(url)
+        groups = self._by_schema(files)
         raw = [s for s, group in groups.items() if not self._is_as_read(spark, s, group[0], struct)]
         if not raw:
             return super().rows(spark, urls, struct)
@@ -275,12 +272,11 @@ class AvroSource(ParquetSource):
         forms = self._forms_of(spark, schema, url)
         return all(forms[f.name].is_of(f.dataType) for f in struct if f.name in forms)
 
-    def _one_of_each(self, urls: list[str]) -> dict[bytes, str]:
-        """Choose one file of every distinct schema."""
-        examples: dict[bytes, str] = {}
-        for url in urls:
-            examples.setdefault(self._schema(url), url)
-        return examples
+    def _by_schema(self, files: Sequence[paths.ListedFile]) -> dict[bytes, list[str]]:
+        groups: dict[bytes, list[str]] = {}
+        for file in files:
+            groups.setdefault(self._schema(file.url), []).append(file.url)
+        return groups
 
     def _schema(self, url: str) -> bytes:
         if url not in self._schemas:
@@ -288,8 +284,7 @@ class AvroSource(ParquetSource):
                 with open_random(url) as opened:
                     self._schemas[url] = schema_text(cast("BinaryIO", opened))
             except (ValueError, EOFError) as error:
-                where = shown(url)
-                raise self.error(f"it is not an Avro file: {error}", file=where) from error
+                raise self.error(f"it is not an Avro file: {error}", file=shown(url)) from error
         return self._schemas[url]
 
 

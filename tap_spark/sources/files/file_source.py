@@ -50,16 +50,8 @@ from tap_spark.sources.frame_helpers import (
     prune,
     struct_from_text,
 )
-from tap_spark.sources.source_declaration import FILES, encoding_name
-from tap_spark.state.stream_plans import (
-    DriverRows,
-    Method,
-    Resume,
-    RowForm,
-    Slice,
-    StreamPlan,
-)
-from tap_spark.stream_config import StreamConfig
+from tap_spark.sources.source_declaration import FILES, NOT_RESUMED, encoding_name
+from tap_spark.state.stream_plans import DriverRows, Method, Resume, RowForm, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,10 +103,7 @@ def value_of(url: str, name: str) -> str:
 
 
 log = logging.getLogger("tap-spark")
-SELECTING = (
-    *("pathglobfilter", "recursivefilelookup", "modifiedafter", "modifiedbefore"),
-    *("ignoremissingfiles", "ignorecorruptfiles"),
-)
+SELECTING = (*map(str.lower, NOT_RESUMED), "ignoremissingfiles", "ignorecorruptfiles")
 """Options by which Spark chooses files."""
 _CHARS = re.compile(r"\b(?:VAR)?CHAR\s*\(", re.IGNORECASE)
 PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -129,11 +118,9 @@ class FileSource(DriverFiles, ABC):
         SourceError: A local path does not exist.
     """
 
-    def __init__(self, stream: StreamConfig) -> None:
-        super().__init__(stream)
-        self._base: dict[str, str] = {}
-        self._new: NewData | None = None
-        self._partitions: tuple[T.StructField, ...] | None = None
+    _base: Mapping[str, str] | None = None
+    _new: NewData | None = None
+    _partitions: tuple[T.StructField, ...] | None = None
 
     @abstractmethod
     def schema(self, spark: SparkSession) -> T.StructType:
@@ -163,11 +150,8 @@ class FileSource(DriverFiles, ABC):
                 files = paths.list_files(tuple(urls))
         except (SourceError, OSError):
             return None
-        return (
-            None
-            if any(f.url.lower().endswith(BY_NAME) for f in files)
-            else [file for file in files if file.size]
-        )
+        by_name = any(file.url.lower().endswith(BY_NAME) for file in files)
+        return None if by_name else [file for file in files if file.size]
 
     def kinds(self, urls: Sequence[str]) -> dict[str, FileKind]:
         """Look at the first bytes of files of text.
@@ -350,7 +334,7 @@ class FileSource(DriverFiles, ABC):
         """Return the stream's options, over the given defaults."""
         names = {key.lower() for key in self.stream.options}
         kept = {key: value for key, value in defaults.items() if key.lower() not in names}
-        return {**kept, **self._base, **self.stream.options}
+        return {**kept, **(self._base or {}), **self.stream.options}
 
     def _new_slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         new = self._new_data(plan)
