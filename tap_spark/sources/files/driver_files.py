@@ -21,12 +21,7 @@ from shared.singer.platform import usable_cores
 from shared.storage.files import open_random
 from shared.storage.urls import local_path, shown
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.line_reader import (
-    FilePart,
-    LineRange,
-    cut_ranges,
-    next_line_start,
-)
+from tap_spark.sources.files.line_reader import FilePart, LineRange, cut_ranges
 from tap_spark.sources.record_arrays import RecordTexts
 from tap_spark.state.stream_plans import (
     MOST_THREADS,
@@ -219,14 +214,7 @@ def block_bytes(block: LineRange) -> bytes | None:
         OSError: The file cannot be read.
     """
     with open_random(block.url) as file:
-        # A block has the lines that begin in it: it looks for the first line start after its own
-        # start, and reads on to the first one after its end, as splits of Hadoop do.
-        start = block.start
-        if not block.aligned:
-            start = next_line_start(file, start, block.limit)
-        end = block.limit
-        if block.stop < end:
-            end = next_line_start(file, block.stop, end)
+        start, end = block.bounds(file)
         if end - start > LONGEST_BLOCK:
             return None
         data = bytes(file.read_at(end - start, start)) if end > start else b""

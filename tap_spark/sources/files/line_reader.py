@@ -267,6 +267,19 @@ class LineRange:
     rules: LineRules = LineRules()
     is_stream: bool = False
 
+    def bounds(self, file: pa.NativeFile) -> tuple[int, int]:
+        """Return where the lines that begin in the range start and end.
+
+        It looks for the first line start after its own start, and goes on to the first one after
+        its stop, as splits of Hadoop do.
+        """
+        start, end = self.start, self.limit
+        if not self.aligned:
+            start = next_line_start(file, start, self.limit)
+        if self.stop < end:
+            end = next_line_start(file, self.stop, self.limit)
+        return start, end
+
 
 def cut_ranges(
     url: str,
@@ -498,14 +511,7 @@ def with_line_feeds(data: bytes) -> bytes:
 
 def _line_blocks(file: pa.NativeFile, line_range: LineRange) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines, and where each begins in the file."""
-    at = (
-        line_range.start
-        if line_range.aligned
-        else next_line_start(file, line_range.start, line_range.limit)
-    )
-    end = line_range.limit
-    if line_range.stop < line_range.limit:
-        end = next_line_start(file, line_range.stop, line_range.limit)
+    at, end = line_range.bounds(file)
     carried: list[bytes] = []
     began = at
     while at < end:

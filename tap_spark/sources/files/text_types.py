@@ -151,12 +151,9 @@ def _fractions(values: pa.Array) -> int:
     return bits | (FLOAT if fixed.false_count else 0)
 
 
-def _moments(form: int, kind: pa.DataType) -> Callable[[pa.Array], int]:
-    def form_of(values: pa.Array) -> int:
-        has_year_0 = pc.any(pc.starts_with(values, "0000")).as_py()
-        return OTHER if has_year_0 or not _reads_as(values, kind) else form
-
-    return form_of
+def _moments(values: pa.Array, form: int, kind: pa.DataType) -> int:
+    has_year_0 = pc.any(pc.starts_with(values, "0000")).as_py()
+    return OTHER if has_year_0 or not _reads_as(values, kind) else form
 
 
 def _reads_as(values: pa.Array, kind: pa.DataType) -> bool:
@@ -171,9 +168,9 @@ _KINDS: dict[str, Callable[[pa.Array], int]] = {
     "0|-?[1-9][0-9]*": _integers,
     r"-?(?:0|[1-9][0-9]*)\.[0-9]+": _fractions,
     "true|false": lambda _: BOOLEAN,
-    _DATE: _moments(DATE, pa.date32()),
-    _LOCAL_TIME: _moments(LOCAL_TIME, pa.timestamp("us")),
-    _LOCAL_TIME + _OFFSET: _moments(INSTANT, pa.timestamp("us", "UTC")),
+    _DATE: lambda values: _moments(values, DATE, pa.date32()),
+    _LOCAL_TIME: lambda values: _moments(values, LOCAL_TIME, pa.timestamp("us")),
+    _LOCAL_TIME + _OFFSET: lambda values: _moments(values, INSTANT, pa.timestamp("us", "UTC")),
 }
 
 
