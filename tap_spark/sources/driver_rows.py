@@ -33,12 +33,7 @@ _PLAIN = (T.StringType, T.BooleanType, T.FractionalType, T.BinaryType, *_KEYS)
 
 
 def is_read_by_threads(plan: StreamPlan, struct: T.StructType) -> bool:
-    """Return whether threads send the planned rows as Spark does.
-
-    Args:
-        plan: The stream.
-        struct: All columns of the source.
-    """
+    """Return whether threads send the planned rows of a source as Spark does."""
     fields = {field.name: field for field in struct.fields}
     selected = T.StructType([fields[name] for name in plan.columns])
     if plan.as_text or prune(struct, plan.schema) != selected:
@@ -68,12 +63,7 @@ def driver_rows(
 ) -> DriverRows:
     """Return the planned rows of batches, which are read once they are sent.
 
-    Args:
-        plan: The stream; see `is_read_by_threads`.
-        struct: The columns of the batches.
-        parts: The rows; as many threads may read as there are parts.
-        form: What is asked for.
-        read_at: When reading began.
+    As many threads may read as there are parts. See `is_read_by_threads`.
     """
     fields = {field.name: field for field in struct.fields}
     selected = T.StructType([fields[name] for name in plan.columns])
@@ -94,12 +84,7 @@ def driver_rows(
 
 
 class _PartReaders:
-    """Readers of blocks: only one thread at a time reads a part.
-
-    Args:
-        parts: The blocks of each part.
-        schema: Columns of the blocks.
-    """
+    """Readers of the blocks of parts: only one thread at a time reads a part."""
 
     def __init__(self, parts: Sequence[Iterator[pa.RecordBatch]], schema: pa.Schema) -> None:
         self._count, self._busy = len(parts), 0
@@ -135,12 +120,7 @@ class _PartReaders:
 
 
 class _Newest:
-    """The greatest replication key of the rows so far, and the bounds of all.
-
-    Args:
-        plan: The stream.
-        schema: The columns of its batches.
-    """
+    """The greatest replication key of the rows so far, and the bounds of all."""
 
     def __init__(self, plan: StreamPlan, schema: pa.Schema) -> None:
         self._name = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
@@ -192,11 +172,9 @@ def _bound(value: Any, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa.StringArray]:
-    """Return the JSON text of each row.
+    """Return the JSON text of rows in the types of `shared.formats.arrow_types`.
 
-    Args:
-        batch: The rows, in the types of `shared.formats.arrow_types`.
-        struct: Their columns: plain types, and structs and arrays of them.
+    Their columns are of plain types, and of structs and arrays of them.
 
     Raises:
         OverflowError: A date or time inside of a value is not of the years 1 to 9999.

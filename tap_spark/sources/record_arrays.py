@@ -52,11 +52,7 @@ class RecordTexts:
         self._tail = "}" + after
 
     def of(self, columns: Sequence[pa.Array]) -> Iterator[pa.StringArray]:
-        """Yield the text of each row, in arrays of bounded size.
-
-        Args:
-            columns: The columns, at least one.
-        """
+        """Yield the text of each row of one column or more, in arrays of bounded size."""
         rows = len(columns[0])
         size = sum(column.nbytes for column in columns) + rows * sum(map(len, self._heads))
         count = max(1, rows * PIECE_BYTES // max(size, PIECE_BYTES))

@@ -36,12 +36,7 @@ class Option:
 
 
 def named(kind: str, text: str) -> tuple[Option, ...]:
-    """Return options of one kind.
-
-    Args:
-        kind: As in `Option`.
-        text: Their names, with spaces between them.
-    """
+    """Return options of one kind; spaces separate their names."""
     return tuple(Option(name, kind) for name in text.split())
 
 
@@ -102,7 +97,7 @@ def encoding_name(name: str) -> str | None:
 def option_problems(
     kind: str, reader: Sequence[Option] | None, options: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    """Find options that Spark would ignore or reject.
+    """Yield options of a stream that Spark would ignore or reject, and what is wrong with each.
 
     Names with a dot (`fs.s3a.endpoint`) are Hadoop's and are not checked.
 
@@ -110,9 +105,6 @@ def option_problems(
         kind: The stream's format.
         reader: The options of its reader; None if it takes any.
         options: The options in the settings.
-
-    Yields:
-        The option, and what is wrong with it.
     """
     declared = {option.name.lower(): option for option in reader or ()}
     seen: dict[str, str] = {}

@@ -131,15 +131,10 @@ FAILURE_RULES: Sequence[FailureRule] = (
 def database_error(
     error: BaseException, where: Where, secrets: Sequence[str] = ()
 ) -> SourceError | None:
-    """Explain what Spark raised, if a database or its driver is the cause.
-
-    Args:
-        error: What Spark or Py4J raised.
-        where: The stream or connection that was read.
-        secrets: Texts that the error must not show.
+    """Explain what Spark or Py4J raised, without secrets; None if no database is the cause.
 
     Returns:
-        None if a database is not the cause; a TransientSourceError if a retry may help.
+        A TransientSourceError if a retry may help.
     """
     text = str(error)
     copied = _COPIED.search(text)
@@ -177,11 +172,7 @@ def with_retries(
 ) -> T:
     """Work with a database; retry temporary failures, at most `retries` times.
 
-    Args:
-        action: What to do; may raise anything.
-        connection: The database.
-        where: The stream that is read; by default the connection.
-        sleep: Waits for so many seconds.
+    Errors name the connection if no other place is given.
 
     Raises:
         SourceError: It failed, and retries did not help or cannot.
@@ -302,12 +293,7 @@ def all_of(errors: Sequence[SourceError]) -> SourceError:
 
 
 def source_error(stream: str, error: BaseException) -> SourceError:
-    """Convert an error that Spark raised while reading a stream to one SourceError.
-
-    Args:
-        stream: The stream that was read.
-        error: What PySpark raised.
-    """
+    """Convert an error that Spark raised while reading a stream to one SourceError."""
     if isinstance(error, SourceError):
         return error
     of_database = database_error(error, Where(stream=stream))
@@ -429,10 +415,7 @@ class StreamFailures:
         self.errors.setdefault(stream, error)
 
     def raise_if_any(self, planned: Iterable[str]) -> None:
-        """Raise one error about every stream that failed.
-
-        Args:
-            planned: The streams whose planning did not fail.
+        """Raise one error about every stream that failed, beside those that were planned.
 
         Raises:
             PartialRunError: A stream failed.

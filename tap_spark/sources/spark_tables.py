@@ -54,13 +54,7 @@ _SEED = 42  # Of Spark's function `xxhash64`.
 
 @dataclass(frozen=True)
 class GeneratedRows:
-    """Makes rows, for `mapInArrow`: numbers of tasks in, their rows out.
-
-    Attributes:
-        rows: Rows of all tasks.
-        tasks: Number of tasks.
-        positions: Positions of the columns.
-    """
+    """Makes the rows of all tasks, for `mapInArrow`: numbers of tasks in, their rows out."""
 
     rows: int
     tasks: int
@@ -76,13 +70,7 @@ class GeneratedRows:
 
 
 def generated_batch(first: int, rows: int, positions: Sequence[int]) -> pa.RecordBatch:
-    """Return some rows; columns are named by number.
-
-    Args:
-        first: `id` of the first one.
-        rows: How many.
-        positions: Positions of the columns.
-    """
+    """Return the rows from the `id` of the first one on; columns are named by number."""
     ids = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows), start=first - 1)
     seeds = _hash(ids.view(pa.uint64()))
     arrays = [_generated(ids, seeds, position) for position in positions]
@@ -323,14 +311,7 @@ def generated_struct(columns: int) -> StructType:
 def generated_frame(
     spark: SparkSession, rows: int, columns: int, names: Sequence[str] | None = None
 ) -> DataFrame:
-    """Return a frame of generated rows.
-
-    Args:
-        spark: The session.
-        rows: How many rows.
-        columns: How many columns the stream has.
-        names: The columns to return, in this order; None for all.
-    """
+    """Return the rows of a stream of so many columns, of which those of `names`, or all."""
     every = column_names(columns)
     positions = {name: position for position, name in enumerate(every)}
     wanted = [name for name in (every if names is None else names) if name in positions]

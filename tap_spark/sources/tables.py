@@ -98,10 +98,7 @@ def table_lister(config: ConnectionConfig) -> TableLister:
 def is_wanted(config: ConnectionConfig, schema: str | None, table: str) -> bool:
     """Return whether `include` and `exclude` select a table.
 
-    Args:
-        config: The connection.
-        schema: Its schema; without one, patterns match the table's name alone.
-        table: Its name.
+    Without a schema, patterns match the table's name alone.
     """
     name = table if schema is None else f"{schema}.{table}"
     included = any(fnmatchcase(name, pattern) for pattern in config.include)
@@ -150,12 +147,7 @@ def name_parts(text: str) -> tuple[str, ...]:
 
 
 def joined_name(parts: Sequence[str], quote: str = '"') -> str:
-    """Join parts into a name that `name_parts` splits into the same parts.
-
-    Args:
-        parts: Catalog, schema and table, or the last ones of these.
-        quote: `"` or a backtick.
-    """
+    """Join catalog, schema and table, or the last of these, as `name_parts` splits them."""
     return ".".join(
         part if _PLAIN.fullmatch(part) else quote + part.replace(quote, quote * 2) + quote
         for part in parts
@@ -165,9 +157,7 @@ def joined_name(parts: Sequence[str], quote: str = '"') -> str:
 def source_datasets(plan: StreamPlan, conf: Mapping[str, str]) -> Iterator[Dataset]:
     """Yield what a stream reads: files or folders, or a table; nothing for queries and generators.
 
-    Args:
-        plan: The stream.
-        conf: Spark's configuration, which says where catalogs are.
+    Spark's configuration says where catalogs are.
     """
     fields = schema_fields(plan.schema)
     for namespace, name in _names(plan.config, conf):

@@ -76,11 +76,7 @@ class Form:
 
 
 def forms_of(schema: bytes, raw: T.StructType) -> dict[str, Form]:
-    """Return the form of each column.
-
-    Args:
-        schema: The schema of a file.
-        raw: The types that Spark reads.
+    """Return the form of each column of files of a schema, which Spark reads in raw types.
 
     Raises:
         UnclearUnionError: Spark does not tell the members of a union apart.

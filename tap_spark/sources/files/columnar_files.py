@@ -291,9 +291,6 @@ class AvroSource(ParquetSource):
 def schema_text(file: BinaryIO) -> bytes:
     """Read the schema from the header of an Avro file, unchanged.
 
-    Args:
-        file: The file, at its start.
-
     Raises:
         ValueError: It is not an Avro file.
         EOFError: The header is cut off.

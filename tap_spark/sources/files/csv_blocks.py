@@ -66,13 +66,9 @@ class PlainCsv:
     header: bool
 
     def first_line(self, head: bytes) -> tuple[str, ...] | None:
-        """Return the fields of the first line that is not blank.
+        """Return the fields of the first line that is not blank, at the start of a file.
 
-        Args:
-            head: The start of a file, with the whole line; line feeds end lines.
-
-        Returns:
-            None if there is no such line, or Spark may read it in another way.
+        None if there is no such line, or Spark may read it in another way. Line feeds end lines.
         """
         line = self._checked(head.lstrip(b"\n").partition(b"\n")[0])
         if not line:
@@ -84,14 +80,9 @@ class PlainCsv:
         return tuple(fields) if len(fields) <= MOST_COLUMNS else None
 
     def columns(self, data: bytes, count: int) -> list[pa.StringArray] | None:
-        """Parse lines into columns of text; an empty field is null.
+        """Parse whole lines without a header into columns of text; an empty field is null.
 
-        Args:
-            data: Whole lines without a header; line feeds end lines.
-            count: The number of columns.
-
-        Returns:
-            None if Spark may read the lines in another way.
+        None if Spark may read the lines in another way. Line feeds end lines.
         """
         # `strip` copies what ends in a line feed, as blocks do.
         if data[:1] in (b"", b"\n") and not data.strip(b"\n"):
@@ -103,15 +94,10 @@ class PlainCsv:
     def parsed(
         self, data: bytes, count: int, kinds: Mapping[int, pa.DataType]
     ) -> list[pa.Array] | None:
-        """Parse lines that leave no choice to a parser; an empty field is null.
-
-        Args:
-            data: Whole lines without a header; line feeds end lines.
-            count: The number of columns.
-            kinds: Types of the wanted ones, by position.
+        """Do the same for lines that leave no choice to a parser, with types by position.
 
         Returns:
-            The wanted columns; None if lines have other columns, or a value is not of its type.
+            The columns with types; None if lines have other columns, or a value is not of its type.
         """
         names = [f"c{number}" for number in range(count)]
         wanted = {names[place]: kind for place, kind in kinds.items()}
@@ -160,11 +146,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def plain_csv(options: Mapping[str, str]) -> PlainCsv | None:
-    """Return how lines are parsed; None if an option asks for more.
-
-    Args:
-        options: The stream's reader options.
-    """
+    """Return how lines are parsed; None if a reader option asks for more."""
     values = {name.lower(): value for name, value in options.items()}
     separators = [values[name] for name in ("sep", "delimiter") if name in values] or [","]
     separator = _SEPARATORS.get(str(separators[0]))
@@ -257,10 +239,6 @@ def _content(data: bytes) -> tuple[int, int]:
 
 def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
     """Find the layout of files from the head of each, and cut them into blocks.
-
-    Args:
-        parser: How lines are parsed.
-        parts: What to read of each file.
 
     Returns:
         None if no file has a line, if layouts differ, or if only Spark can tell.

@@ -77,13 +77,7 @@ class DriverFiles:
         struct: StructType,  # noqa: ARG002
         parts: Sequence[FilePart],  # noqa: ARG002
     ) -> DriverBlocks | None:
-        """Return the rows in blocks, in the types of the catalog; None if Spark has to read them.
-
-        Args:
-            plan: The stream.
-            struct: The columns of the catalog.
-            parts: What to read of the files.
-        """
+        """Return the rows in blocks, in the types of the catalog; None if Spark has to."""
         return None
 
     def plain_files(self) -> list[tuple[str, int]]:
@@ -134,12 +128,7 @@ class DriverFiles:
     def texts_of(
         self, block: pa.RecordBatch, struct: StructType
     ) -> Iterator[pa.StringArray] | None:
-        """Return the JSON text of the rows of a block; None if Spark has to write it.
-
-        Args:
-            block: The rows.
-            struct: Their columns.
-        """
+        """Return the JSON text of the rows of a block; None if Spark has to write it."""
         decimals = [f.dataType for f in struct if isinstance(f.dataType, DecimalType)]
         if any(decimal.scale > PLAIN_SCALE for decimal in decimals):
             return None

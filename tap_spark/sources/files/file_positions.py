@@ -175,14 +175,7 @@ IsWhole = Callable[[str, int, int], bool]
 
 
 def complete_end(url: str, start: int, end: int, is_whole: IsWhole) -> int:
-    """Find the end of the lines that may be read, without an incomplete last line.
-
-    Args:
-        url: The file.
-        start: A line start.
-        end: Where the file ends.
-        is_whole: Tells of a last line without line end.
-    """
+    """Find the end of whole lines from a line start on, and of a last one that `is_whole` takes."""
     at = unfinished_line(url, start, end)
     return end if at is None or is_whole(url, at, end) else at
 
@@ -192,10 +185,7 @@ def waves(
 ) -> Iterator[list[tuple[FileRange, int, int]]]:
     """Group file ranges into waves of about `wave_bytes`; long files are cut between lines.
 
-    Args:
-        file_ranges: The ranges to read, in order.
-        wave_bytes: Bytes after which a wave is closed.
-        cut: Finds the first line start of a file at or after an offset, and before another one.
+    `cut` finds the first line start of a file at or after an offset, and before another one.
 
     Yields:
         For each wave its parts `(file_range, start, end)`; all waves cover every range once.
@@ -316,11 +306,7 @@ class FileKind:
 
 
 def file_kind(head: bytes, encoding: str) -> FileKind:
-    """Return how to read a file.
-
-    Args:
-        head: Its first bytes.
-        encoding: The encoding of the settings; empty if they have none.
+    """Return how to read a file, by its first bytes and the encoding of the settings, if any.
 
     Raises:
         NotTextError: It is no text, or in an encoding that must be set.

@@ -264,11 +264,7 @@ class FileSource(DriverFiles, ABC):
     ) -> DataFrame:
         """Return `rows`; if the stream is INCREMENTAL, without last lines that wait for their end.
 
-        Args:
-            spark: The session.
-            urls: The files, as paths for Spark.
-            struct: The columns.
-            plan: The stream, to log what waits; None to log nothing.
+        With a plan these are logged.
         """
         frame = self.rows(spark, urls, struct)
         rules = self.line_rules() if self._incremental else None

@@ -111,12 +111,7 @@ _VALUES: Mapping[str, str] = {
 
 
 def lax_options(options: Mapping[str, object], struct: T.StructType | None) -> list[str]:
-    """Return the options that only Spark's reader follows.
-
-    Args:
-        options: The options of a stream.
-        struct: The columns; None if they are inferred, so that none is a date or time.
-    """
+    """Return the options that only Spark's reader follows; columns that it infers hold no times."""
     with_times = struct is not None and holds(struct, (T.DatetimeType,))
     followed = _FOLLOWED if with_times else _FOLLOWED | _OF_TIMES
     return [
@@ -265,14 +260,9 @@ class JsonSource(FileSource):
         schema: T.StructType | str,
         number: str = "",
     ) -> DataFrame:
-        """Return what `read` makes of the lines of files, or of the records of documents.
+        """Return what `read` makes of blocks of lines, or of the records of documents.
 
-        Args:
-            spark: The session.
-            parts: The files.
-            read: What to do with a block of lines.
-            schema: The columns of the result.
-            number: The name of one that gets the index of the file; empty for none.
+        The column `number`, if it has a name, gets the index of the file.
         """
         if not parts:
             return spark.createDataFrame([], schema)

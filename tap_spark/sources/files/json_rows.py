@@ -595,12 +595,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def checked_documents(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
-    """Return the frame of some documents; it fails if one of them holds several values.
-
-    Args:
-        frame: What Spark reads from the documents.
-        urls: The documents.
-    """
+    """Return what Spark reads from some documents; it fails if one of them holds several values."""
     if not urls:
         return frame
     nothing = frame_of_parts(frame.sparkSession, urls, _checked_document, "nothing int", MAX_TASKS)
@@ -609,10 +604,9 @@ def checked_documents(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
 
 
 def several_values(blocks: Iterable[bytes]) -> bool:
-    """Return whether a text holds an array or object after its first one.
+    """Return whether the text of some blocks holds an array or object after its first one.
 
-    Args:
-        blocks: The text, block by block. Lines of more than `LONGEST_LINE` bytes are skipped.
+    Lines of more than `LONGEST_LINE` bytes are skipped.
     """
     carried = b""
     skipping = False

@@ -49,11 +49,9 @@ class Quotes:
     spans_lines: bool = False
 
     def records(self, blocks: Iterable[tuple[int, bytes]], url: str) -> Iterator[pa.Array]:
-        """Yield the records of text, without their line ends.
+        """Yield the records of blocks of text, without their line ends.
 
-        Args:
-            blocks: Text that ends with a line (if values span lines, anywhere), and where it began.
-            url: The file, for errors.
+        A block begins at a byte of the file, and ends with a line; if values span lines, anywhere.
 
         Raises:
             RuntimeError: A quoted value does not end.
@@ -411,13 +409,9 @@ def _split(blocks: Iterable[tuple[int, bytes]], url: str, rules: LineRules) -> I
 
 
 def utf8_of(block: bytes, at: int, url: str, encoding: str) -> bytes:
-    """Return text as UTF-8, whose bytes are checked.
+    """Return text that begins at a byte of a file as UTF-8, whose bytes are checked.
 
-    Args:
-        block: The text.
-        at: Where it begins in the file.
-        url: The file.
-        encoding: Python's name of its encoding; empty for the bytes as they are.
+    Without the name of an encoding, the bytes stay as they are.
 
     Raises:
         RuntimeError: A byte is not text.

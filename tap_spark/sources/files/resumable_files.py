@@ -300,12 +300,7 @@ def lines_frame(
 ) -> DataFrame:
     """Return a frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
 
-    Args:
-        spark: The session.
-        parts: File, start and end; both are line starts or the end of the file.
-        rules: How lines are split.
-        change: Changes the lines on executors.
-        kinds: How to read files that are not plain.
+    `change` changes the lines on executors; `kinds` say how to read files that are not plain.
     """
 
     def read(ranges: Sequence[LineRange]) -> Iterator[pa.RecordBatch]:

@@ -57,8 +57,7 @@ def forms_reader(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """Return a function for `mapInArrow`: columns of text in, one row with the forms of each out.
 
-    Args:
-        count: Number of columns; a column of nulls only has null for its forms.
+    A column of nulls only has null for its forms.
     """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -249,12 +248,7 @@ _WRITTEN: dict[type[T.DataType], str] = {
 
 
 def infer_types(frame: DataFrame, names: Sequence[str]) -> list[T.DataType]:
-    """Infer types of string columns; reads the frame once.
-
-    Args:
-        frame: Has the columns, all of type string.
-        names: Which columns to look at.
-    """
+    """Infer types of some columns of text; reads the frame once."""
     # mapInArrow takes names for expressions, dots and all.
     text = frame.select(*(col(name).alias(f"c{n}") for n, name in enumerate(names)))
     rows = text.mapInArrow(forms_reader(len(names)), FORMS_SCHEMA).collect()
