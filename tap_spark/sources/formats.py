@@ -68,13 +68,7 @@ def _one_path(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class FixedColumn:
-    """The position of a column in a fixed-width file.
-
-    Attributes:
-        name: Name of the column.
-        start: Its first character; a line begins with 1.
-        length: How many characters it has.
-    """
+    """The position of a column in a fixed-width file, in characters; a line begins with 1."""
 
     name: str
     start: int

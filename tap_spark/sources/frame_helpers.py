@@ -180,7 +180,9 @@ def fail_job(
 
 
 def without_corrupt(frame: DataFrame, hint: str, file: Column | None = None) -> DataFrame:
-    """Fail the job at a row that the parser could not read, instead of reading nulls."""
+    """Fail the job at a row that the parser could not read, if it keeps such rows."""
+    if CORRUPT not in frame.columns:
+        return frame
     file = F.input_file_name() if file is None else file
     failure = fail_job("a row cannot be read", value=col(CORRUPT), file=file, hint=hint)
     # Spark rejects queries that read only the column of unreadable rows.

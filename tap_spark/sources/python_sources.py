@@ -74,10 +74,6 @@ class PythonSource(FrameSource):
     With a replication key the class gets the options `singer_replication_key` and, if there is a
     bookmark or start date, `singer_start_value`, and with an end date `singer_end_value`; rows out
     of these bounds are filtered out anyway.
-
-    Args:
-        stream: The stream.
-        source: The class.
     """
 
     def __init__(self, stream: StreamConfig, source: type[DataSource]) -> None:

@@ -269,7 +269,6 @@ _LIBRARY = re.compile(
 _WITHOUT_VALUES = {"", "FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "STREAM_FAILED"}
 """Conditions whose text has no values of rows, which could look like a reason."""
 _EXPIRED = ("OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
-_SHOWN = 300
 HINTS = {
     "PATH_NOT_FOUND": "check 'path'",
     "COLUMN_ALREADY_EXISTS": "names must differ by more than case; set "
@@ -332,7 +331,7 @@ def _row_error(stream: str, text: str) -> SourceError:
     except ValueError:
         parts = {"problem": text}
     value = parts.get("value")
-    shown = f": {value[:_SHOWN]}" if isinstance(value, str) else ""
+    shown = f": {value[:SHOWN]}" if isinstance(value, str) else ""
     return SourceError(
         parts.get("problem", "a row cannot be read") + shown,
         where=Where(stream=stream, file=plain_path(parts.get("file") or "") or None),
@@ -352,7 +351,7 @@ def _python_error(stream: str, text: str) -> SourceError | None:
     lines = trace[frames[-1].end() :].splitlines()
     raised = " ".join(line.strip() for line in lines if line.strip() and line[:4] != "    ")
     return SourceError(
-        f"the source's own code failed: {raised}"[:_SHOWN],
+        f"the source's own code failed: {raised}"[:SHOWN],
         where=Where(stream=stream, file=place.group(1), line=int(place.group(2))),
         passes=may_pass(RuntimeError(raised)),
     )
@@ -386,7 +385,7 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
     hint = HINTS.get(condition) or HINTS.get(condition.split(".")[0], "")
     hint = hint or (SHARED_FOLDER if is_missing else "")
     return SourceError(
-        f"Spark cannot read it: {reason}"[:_SHOWN],
+        f"Spark cannot read it: {reason}"[:SHOWN],
         where=Where(stream=stream, file=plain_path(path) if path else None),
         hint=hint,
         passes=condition.partition(".")[0] in _WITHOUT_VALUES and may_pass(error),

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from shared.engine.engine import Engine
 from shared.errors import SettingsError, Where
@@ -246,11 +245,11 @@ class RowsSource:
         self.rows: int = stream.own["row_count"]
         self.columns: int = stream.own["column_count"]
 
-    def schema(self, spark: SparkSession | None) -> StructType:  # noqa: ARG002
+    def schema(self, spark: SparkSession | None) -> T.StructType:  # noqa: ARG002
         """See `Source.schema`."""
         return generated_struct(self.columns)
 
-    def schema_on_driver(self, engine: Engine) -> StructType:  # noqa: ARG002
+    def schema_on_driver(self, engine: Engine) -> T.StructType:  # noqa: ARG002
         """See `DriverSource.schema_on_driver`."""
         return self.schema(None)
 
@@ -298,14 +297,14 @@ _NEVER_NULL = ("string", "bigint")
 """Types whose values Spark knows not to be null."""
 
 
-def generated_struct(columns: int) -> StructType:
+def generated_struct(columns: int) -> T.StructType:
     """Return the schema of `generated_frame`."""
     fields = []
     for position, name in enumerate(column_names(columns)):
         kind = _OWN_KINDS.get(name) or name.rpartition("_")[0]
         is_filled = name in _OWN_KINDS or (kind in _NEVER_NULL and position % 3)
         fields.append(T.StructField(name, _TYPES[kind], not is_filled))
-    return StructType(fields)
+    return T.StructType(fields)
 
 
 def generated_frame(

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from shared.formats.arrow_types import struct_to_arrow
 from shared.storage.files import open_random
-from tap_spark.sources.frame_helpers import frame_of_parts
+from tap_spark.sources.frame_helpers import frame_of_parts, without_void
 from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:
@@ -102,10 +102,9 @@ def arrow_struct(urls: Sequence[str], kind: str = "parquet") -> StructType:
                 raise NoCommonTypeError(_disagreement(field, url, kinds, seen))
             kinds[field.name] = both
             seen.setdefault(field.name, url)
-    texts = ((name, _without_nulls(kind)) for name, kind in kinds.items())
-    return StructType(
-        [StructField(n, from_arrow_type(k, prefer_timestamp_ntz=True), True) for n, k in texts]
-    )
+    types = ((name, from_arrow_type(k, prefer_timestamp_ntz=True)) for name, k in kinds.items())
+    struct = StructType([StructField(name, dtype, True) for name, dtype in types])
+    return without_void(struct)  # type: ignore[no-any-return]
 
 
 def _disagreement(
@@ -185,12 +184,7 @@ def all_facts(
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Reads the rows of files.
-
-    Attributes:
-        struct: The columns.
-        kind: `parquet` or `orc`.
-    """
+    """Reads the columns of files of Parquet or ORC."""
 
     struct: StructType
     kind: str = "parquet"
@@ -391,12 +385,3 @@ def _shape(kind: pa.DataType) -> tuple[int, int] | None:
     if kind in _DIGITS:
         return _DIGITS[kind], 0
     return (kind.precision - kind.scale, kind.scale) if pa.types.is_decimal(kind) else None
-
-
-def _without_nulls(kind: pa.DataType) -> pa.DataType:
-    """Return text for columns of nulls alone."""
-    if pa.types.is_struct(kind):
-        return pa.struct([(f.name, _without_nulls(f.type)) for f in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _without_nulls(kind.value_type)))
-    return pa.string() if pa.types.is_null(kind) else kind

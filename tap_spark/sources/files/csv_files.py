@@ -12,13 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    DoubleType,
-    FloatType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T  # noqa: N812
 
 from shared.settings.texts import quoted
 from shared.storage.access import size_of
@@ -65,7 +59,7 @@ class CsvLayout:
 
     header: tuple[str, ...] | None
     names: tuple[str, ...]
-    partitions: tuple[StructField, ...] = ()
+    partitions: tuple[T.StructField, ...] = ()
     file: str = ""
 
     @property
@@ -91,7 +85,7 @@ class CsvSource(CsvReader, TextFileSource):
         """Return whether each file starts with a header line."""
         return self.flag("header", default=True)
 
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession) -> T.StructType:
         """See `Source.schema`."""
         layout = self.layout(spark)
         if self.stream.schema:
@@ -103,14 +97,14 @@ class CsvSource(CsvReader, TextFileSource):
             reader = spark.read.options(**self._options() | {"header": str(self.header).lower()})
             types = [field.dataType for field in reader.csv(self.paths).schema.fields]
         else:
-            struct = StructType([StructField(name, StringType()) for name in layout.names])
+            struct = T.StructType([T.StructField(name, T.StringType()) for name in layout.names])
             text = self.finished_rows(spark, self.paths, struct)
             types = [*infer_types(text, layout.names)]
             types += [field.dataType for field in layout.partitions]
         fields = zip(layout.columns, types, strict=True)
-        return StructType([StructField(name, dtype) for name, dtype in fields])
+        return T.StructType([T.StructField(name, dtype) for name, dtype in fields])
 
-    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+    def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
         spark = lines.sparkSession
         layout = self.layout(spark)
         if not layout.names:
@@ -124,7 +118,7 @@ class CsvSource(CsvReader, TextFileSource):
         mode = self.option("mode").upper()
         checked = mode in ("", "DROPMALFORMED")
         if checked:
-            fields.append(StructField(CORRUPT, StringType()))
+            fields.append(T.StructField(CORRUPT, T.StringType()))
         ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
         options = {k: v for k, v in self._options().items() if k.lower() not in _OF_FILES}
         options |= corrupt_options(self) if mode != "DROPMALFORMED" else PERMISSIVE
@@ -269,7 +263,7 @@ class CsvSource(CsvReader, TextFileSource):
     def _options(self) -> dict[str, str]:
         return self.options(columnPruning="false", escape=self.option("quote", '"'))
 
-    def _fields(self, layout: CsvLayout, struct: StructType) -> list[StructField]:
+    def _fields(self, layout: CsvLayout, struct: T.StructType) -> list[T.StructField]:
         """Return the data columns for Spark's parser: text, or times whose form users give."""
         has_form = any(self.option(name) for name in PARSING)
         types = {
@@ -277,12 +271,14 @@ class CsvSource(CsvReader, TextFileSource):
             for field in struct.fields
             if self.is_typed and has_form and isinstance(field.dataType, TIMES)
         }
-        return [StructField(name, types.get(name, StringType())) for name in layout.names]
+        return [T.StructField(name, types.get(name, T.StringType())) for name in layout.names]
 
-    def _with_float_words(self, frame: DataFrame, struct: StructType) -> DataFrame:
+    def _with_float_words(self, frame: DataFrame, struct: T.StructType) -> DataFrame:
         """Return the frame with the words of the options for NaN and infinities as Spark's own."""
         words = {self.option(name): word for name, word in FLOAT_WORDS.items() if self.option(name)}
-        floats = [f.name for f in struct.fields if isinstance(f.dataType, (DoubleType, FloatType))]
+        floats = [
+            f.name for f in struct.fields if isinstance(f.dataType, (T.DoubleType, T.FloatType))
+        ]
         if not words or not floats or not self.is_typed:
             return frame
         changed = {}

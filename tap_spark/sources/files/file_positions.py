@@ -89,10 +89,6 @@ class FileRange:
     """Bytes of one file to read; `start` and `end` are line starts, or the end of the file.
 
     Attributes:
-        file: The file as listed.
-        start: First byte.
-        end: Byte after the last.
-        change: How the file changed.
         lines: Line ends before `start`, if known.
     """
 
@@ -281,11 +277,7 @@ _OTHERS = {
 
 
 class NotTextError(Exception):
-    """A file cannot be read as text.
-
-    Attributes:
-        hint: What to do.
-    """
+    """A file cannot be read as text; the hint says what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

@@ -427,3 +427,9 @@ def parse_flat_ddl(source: FileSource, spark: SparkSession) -> T.StructType:
 def corrupt_options(source: FileSource) -> Mapping[str, str]:
     """Return options that keep unreadable rows visible, unless the user has set `mode`."""
     return {} if source.option("mode") else PERMISSIVE
+
+
+def corrupt_fields(source: FileSource, fields: Iterable[T.StructField]) -> T.StructType:
+    """Return columns for a parser with `corrupt_options`."""
+    corrupt = [] if source.option("mode") else [T.StructField(CORRUPT, T.StringType())]
+    return T.StructType([*fields, *corrupt])

@@ -28,6 +28,7 @@ from tap_spark.sources.files.file_positions import FileKind, read_at
 from tap_spark.sources.files.file_source import (
     BY_NAME,
     FileSource,
+    corrupt_fields,
     corrupt_options,
     parse_ddl,
     partition_value,
@@ -334,12 +335,8 @@ class JsonSource(FileSource):
 
     def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
         self._check_names(spark, urls)
-        fields = list(self._document_type(struct).fields)
-        checked = not self.option("mode")
-        if checked:
-            fields.append(T.StructField(CORRUPT, T.StringType()))
-        frame = self._reader(spark).schema(T.StructType(fields)).json(urls)
-        frame = without_corrupt(frame, HINT) if checked else frame
+        kind = corrupt_fields(self, self._document_type(struct))
+        frame = without_corrupt(self._reader(spark).schema(kind).json(urls), HINT)
         frame = self._records(frame)
         if not self.document:
             return frame
@@ -377,12 +374,9 @@ class JsonSource(FileSource):
         text = col("value").cast("string")
         lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
         checked = not self.option("mode")
-        fields = list(struct.fields)
-        if checked:
-            fields.append(T.StructField(CORRUPT, T.StringType()))
         skipped = ("multiline", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
-        kind = T.StructType(fields)
+        kind = corrupt_fields(self, struct)
         # Each element of an array in a line is a record, as in Spark's own reader.
         strict = options | ({"mode": "FAILFAST"} if checked else {})
         several = F.from_json("value", T.ArrayType(kind), strict)
@@ -395,8 +389,7 @@ class JsonSource(FileSource):
         single = F.array(F.from_json("value", kind, options))
         records = F.when(F.ltrim("value").startswith("["), several).otherwise(single)
         frame = lines.select(file_of(urls).alias(FILE), F.inline(records))
-        frame = without_corrupt(frame, HINT, col(FILE)) if checked else frame
-        return frame.drop(FILE)
+        return without_corrupt(frame, HINT, col(FILE)).drop(FILE)
 
     def line_rules(self) -> LineRules | None:
         if self.document or self.option("lineSep") or self.encoding not in BY_LINE:

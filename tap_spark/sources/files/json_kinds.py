@@ -220,11 +220,7 @@ def _kind_of_doubles(column: pa.ChunkedArray | pa.Array) -> NumberKind:
 
 
 class LongNumbers:
-    """Finds numbers that a double (or float) column may not keep, in lines of JSON.
-
-    Args:
-        dtype: The type of the records.
-    """
+    """Finds numbers that a double (or float) column may not keep, in lines of records of a type."""
 
     def __init__(self, dtype: T.DataType) -> None:
         names = {*_double_names(dtype)}
@@ -299,11 +295,7 @@ def text_fields_of(dtype: T.DataType) -> TextFields | None:
 
 @dataclass(frozen=True)
 class UnquotedValues:
-    """Puts unquoted values in quotes; for lines of JSON records or arrays of records.
-
-    Attributes:
-        text_fields: The text fields of records.
-    """
+    """Puts unquoted values of text fields in quotes; for lines of records or arrays of records."""
 
     text_fields: TextFields
 

@@ -83,12 +83,7 @@ They may be far more than those of the file, if most values are missing."""
 
 
 class BadLineError(Exception):
-    """A line cannot be read as it is written.
-
-    Args:
-        line: The line.
-        reason: Why.
-    """
+    """A line cannot be read as it is written, for a reason."""
 
     def __init__(self, line: bytes, reason: str) -> None:
         super().__init__(reason)

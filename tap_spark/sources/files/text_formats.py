@@ -17,6 +17,7 @@ from shared.singer.platform import arrow_in_task
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.file_source import (
     FileSource,
+    corrupt_fields,
     corrupt_options,
     parse_ddl,
     parse_flat_ddl,
@@ -281,12 +282,9 @@ class XmlSource(FileSource):
         return self._typed(spark, struct)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
-        fields = [T.StructField(f.name, self._parsed(f.dataType), True) for f in struct.fields]
-        checked = not self.option("mode")
-        if checked:
-            fields.append(T.StructField(CORRUPT, T.StringType()))
-        frame = self._reader(spark).schema(T.StructType(fields)).xml(urls)
-        frame = without_corrupt(frame, WRONG) if checked else frame
+        fields = (T.StructField(f.name, self._parsed(f.dataType), True) for f in struct.fields)
+        kind = corrupt_fields(self, fields)
+        frame = without_corrupt(self._reader(spark).schema(kind).xml(urls), WRONG)
         return exact_casts(frame, struct, F.input_file_name(), by_value=self.is_typed)
 
     def _typed(self, spark: SparkSession, struct: T.StructType) -> T.StructType:
