@@ -140,10 +140,7 @@ def _wrong(option: Option, value: object) -> str | None:
     return None
 
 
-SHARED_PLACES = ("path", "table", "query")
-"""Settings that locate the rows, and that several formats may use."""
-
-SHARED = (*SHARED_PLACES, "connection", "options", "schema", "read_unterminated_line")
+SHARED = ("path", "table", "query", "connection", "options", "schema", "read_unterminated_line")
 """Every setting that applies to formats that name it."""
 
 GENERAL = (

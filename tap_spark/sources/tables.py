@@ -111,9 +111,7 @@ def stream_name(config: ConnectionConfig, parts: Sequence[str]) -> str:
 
 
 _PLAIN = re.compile(r"[^\s.\"`\[\]]+")
-_PART = re.compile(
-    r'\s*(?:"((?:[^"]|"")+)"|`((?:[^`]|``)+)`|\[((?:[^\]]|\]\])+)\]|([^\s."`\[\]]+))\s*'
-)
+_PART = re.compile(r'\s*("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[(?:[^\]]|\]\])+\]|[^\s."`\[\]]+)\s*')
 
 
 def name_parts(text: str) -> tuple[str, ...]:
@@ -129,14 +127,8 @@ def name_parts(text: str) -> tuple[str, ...]:
     parts: list[str] = []
     at = 0
     while match := _PART.match(text, at):
-        double, back, bracket, plain = match.groups()
-        matches = (
-            (double or "").replace('""', '"')
-            or (back or "").replace("``", "`")
-            or (bracket or "").replace("]]", "]")
-            or plain
-        )
-        parts.append(matches)
+        part, close = match[1], match[1][-1]
+        parts.append(part[1:-1].replace(close * 2, close) if close in '"`]' else part)
         at = match.end()
         if at == len(text):
             return tuple(parts)

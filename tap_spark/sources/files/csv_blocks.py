@@ -318,7 +318,7 @@ def names_by_schema(names: tuple[str, ...], declared: Sequence[str]) -> tuple[st
 def _names(
     header: tuple[str, ...] | None, count: int, declared: StructType | None
 ) -> tuple[str, ...] | None:
-    names = tuple(f"_c{n}" for n in range(count)) if header is None else unique_names(header)
+    names = unique_names([None] * count if header is None else header)
     return names if declared is None else names_by_schema(names, declared.names)
 
 

@@ -201,11 +201,9 @@ class CsvSource(CsvReader, TextFileSource):
         if first_row is None:
             return CsvLayout(None, ())
         url, first = first_row
-        partitions = self.partitions(spark)
-        if not self.header:
-            names = tuple(f"_c{number}" for number in range(len(first)))
-            return CsvLayout(None, self._given_names(spark, names), partitions, url)
-        return CsvLayout(first, self._given_names(spark, unique_names(first)), partitions, url)
+        header = first if self.header else None
+        names = unique_names(first if self.header else [None] * len(first))
+        return CsvLayout(header, self._given_names(spark, names), self.partitions(spark), url)
 
     def _first_by_spark(self, spark: SparkSession) -> tuple[str, tuple[str, ...]] | None:
         """Return the first line that Spark finds in files that only Spark can open."""

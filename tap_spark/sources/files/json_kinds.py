@@ -347,45 +347,46 @@ def _text_names(text_fields: TextFields, name: str = EVERY) -> Iterator[str]:
 
 def _find(text: str, at: int, text_fields: TextFields | None, places: list[tuple[int, int]]) -> int:
     """Add the ranges of unquoted values in the value that starts here; return its end."""
-    if isinstance(text_fields, dict) and text[at] == "{":
-        return _find_in_object(text, at, text_fields, places)
-    if isinstance(text_fields, list) and text[at] == "[":
-        return _find_in_array(text, at, text_fields[0], places)
+    if (isinstance(text_fields, dict) and text[at] == "{") or (
+        isinstance(text_fields, list) and text[at] == "["
+    ):
+        return _find_inside(text, at, text_fields, places)
     _, end = _DECODER.raw_decode(text, at)
     if text_fields == TEXT and text[at] != '"' and text[at:end] != "null":
         places.append((at, end))
     return end
 
 
-def _find_in_object(
-    text: str, at: int, text_fields: dict[str, TextFields], places: list[tuple[int, int]]
+def _find_inside(
+    text: str,
+    at: int,
+    text_fields: dict[str, TextFields] | list[TextFields],
+    places: list[tuple[int, int]],
 ) -> int:
+    end = "]" if isinstance(text_fields, list) else "}"
     at = skip(text, at + 1)
-    if text[at] == "}":
+    if text[at] == end:
         return at + 1
     while True:
-        expect(text, at, '"')
-        name, at = scanstring(text, at + 1)
-        at = skip(text, at)
-        expect(text, at, ":")
-        inner = text_fields.get(name, text_fields.get(EVERY))
-        at = skip(text, _find(text, skip(text, at + 1), inner, places))
-        if text[at] == "}":
-            return at + 1
-        expect(text, at, ",")
-        at = skip(text, at + 1)
-
-
-def _find_in_array(text: str, at: int, inner: TextFields, places: list[tuple[int, int]]) -> int:
-    at = skip(text, at + 1)
-    if text[at] == "]":
-        return at + 1
-    while True:
+        if isinstance(text_fields, list):
+            inner: TextFields | None = text_fields[0]
+        else:
+            name, at = read_name(text, at)
+            inner = text_fields.get(name, text_fields.get(EVERY))
         at = skip(text, _find(text, at, inner, places))
-        if text[at] == "]":
+        if text[at] == end:
             return at + 1
         expect(text, at, ",")
         at = skip(text, at + 1)
+
+
+def read_name(text: str, at: int) -> tuple[str, int]:
+    """Return the name of a property that begins here, and the start of its value."""
+    expect(text, at, '"')
+    name, at = scanstring(text, at + 1)
+    at = skip(text, at)
+    expect(text, at, ":")
+    return name, skip(text, at + 1)
 
 
 def skip(text: str, at: int) -> int:

@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from json.decoder import scanstring  # type: ignore[attr-defined]
 from lzma import LZMAError
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,7 @@ from tap_spark.sources.files.json_kinds import (
     UnquotedValues,
     UnsureKindError,
     expect,
+    read_name,
     skip,
     text_fields_of,
 )
@@ -551,11 +551,7 @@ def _records_of_object(
     names: list[str] = []
     at = skip(text, at + 1)
     while text[at] != "}":
-        expect(text, at, '"')
-        name, at = scanstring(text, at + 1)
-        at = skip(text, at)
-        expect(text, at, ":")
-        at = skip(text, at + 1)
+        name, at = read_name(text, at)
         if name == path[0] and name in names:
             raise Refused(f"an object has the name {shown_value(name)} twice")
         names.append(name)
