@@ -170,7 +170,7 @@ def fail_job(
     file: Column | None = None,
     hint: str = "",
 ) -> Column:
-    """Return an expression that fails the job with a marked text; see `failures`."""
+    """Return an expression that fails the job with a marked text; see `source_failures`."""
     parts = [F.lit(problem).alias("problem"), F.lit(hint).alias("hint")]
     if value is not None:
         parts.append(F.substring(value, 1, _SHOWN).alias("value"))

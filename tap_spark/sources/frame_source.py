@@ -87,12 +87,12 @@ class FrameSource(ABC):
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
     def _check_types(self, planned: StructType, present: StructType, names: Iterable[str]) -> None:
-        was = {field.name: field.dataType for field in planned.fields}
-        now = {field.name: field.dataType for field in present.fields}
+        was = {field.name: field.dataType.simpleString() for field in planned.fields}
+        now = {field.name: field.dataType.simpleString() for field in present.fields}
         changed = [
-            f"'{name}' was {was[name].simpleString()} and is {now[name].simpleString()}"
+            f"'{name}' was {was[name]} and is {now[name]}"
             for name in names
-            if name in was and was[name].simpleString() != now[name].simpleString()
+            if name in was and was[name] != now[name]
         ]
         if changed:
             raise self.error(

@@ -43,7 +43,7 @@ class Source(Protocol):
 
         Raises:
             SourceError: It cannot be read, or a planned column does not exist. Later failures of
-                Spark, while a slice is read, become errors in `failures.source_error`.
+                Spark, while a slice is read, become errors in `source_failures.source_error`.
         """
         ...
 

@@ -184,9 +184,6 @@ def with_retries(
             return None
         return database_error(error, where, secrets_of(connection))
 
-    def may_pass(error: Exception) -> bool:
-        return isinstance(explained(error), TransientSourceError)
-
     def report(error: Exception, seconds: float, left: int) -> None:
         failure = explained(error)
         _log.warning("%s; retrying in %g s (%d retries left after that)", failure, seconds, left)
@@ -194,7 +191,7 @@ def with_retries(
     try:
         return repeated(
             lambda _: action(),
-            may_pass,
+            lambda error: isinstance(explained(error), TransientSourceError),
             attempts=connection.retries + 1,
             pauses=Pauses(LONGEST_WAIT, first=FIRST_WAIT, least=1.0),
             report=report,

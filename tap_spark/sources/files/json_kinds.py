@@ -147,10 +147,7 @@ class TypeRules:
     without_nulls: bool = False
 
 
-DEFAULT_RULES = TypeRules()
-
-
-def type_of(kind: Kind, rules: TypeRules = DEFAULT_RULES) -> T.DataType:
+def type_of(kind: Kind, rules: TypeRules = TypeRules()) -> T.DataType:
     """Return the type of a kind; nulls and objects without fields are text."""
     if isinstance(kind, dict) and kind:
         # Spark sorts names by their UTF-16 code units.

@@ -182,9 +182,6 @@ class JsonRows:
         except BlockRefused:
             return self._by_record(data)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"struct": self.struct, "case_sensitive": self.case_sensitive}
-
     @cached_property
     def _schema(self) -> pa.Schema:
         return struct_to_arrow(self.struct)
