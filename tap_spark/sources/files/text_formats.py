@@ -276,10 +276,8 @@ class XmlSource(FileSource):
         if not fields:
             tag = self.option("rowTag")
             raise self.error(f"the files have no element <{tag}>", "check 'rowTag'")
-        struct: T.StructType = widen_inferred(T.StructType(fields))
-        if self.flag("inferSchema"):
-            return struct
-        return self._typed(spark, struct)
+        widened: T.StructType = widen_inferred(T.StructType(fields))
+        return widened if self.flag("inferSchema") else self._typed(spark, widened)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
         fields = (T.StructField(f.name, self._parsed(f.dataType), True) for f in struct.fields)
