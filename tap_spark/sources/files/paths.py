@@ -59,11 +59,18 @@ def resolve_paths(stream: StreamConfig) -> tuple[str, ...]:
     if len(patterns) == 1:
         return tuple(patterns)
     local_ones = [pattern for pattern in patterns if local_path(pattern) is not None]
-    files = [file.url for pattern in local_ones for file in _local_files(pattern)]
-    if len({*files}) == len(files):
-        return tuple(patterns)
     others = [pattern for pattern in patterns if local_path(pattern) is None]
-    return (*map(escaped, dict.fromkeys(files)), *others)
+    return (*_each_file_once(local_ones), *_each_file_once(others))
+
+
+def _each_file_once(patterns: list[str]) -> list[str]:
+    if len(patterns) < 2:  # noqa: PLR2004
+        return patterns
+    try:
+        files = [file.url for pattern in patterns for file in _files(pattern)]
+    except SourceError:
+        return patterns  # Spark may have credentials of its own.
+    return patterns if len({*files}) == len(files) else [*map(escaped, dict.fromkeys(files))]
 
 
 def _resolve_remote(path: str) -> list[str]:
@@ -151,8 +158,7 @@ def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
     """
     files: dict[str, ListedFile] = {}
     for path in paths:
-        listing = _local_files(path) if local_path(path) is not None else _listed(path)
-        files.update((file.url, file) for file in listing)
+        files.update((file.url, file) for file in _files(path))
     return [files[url] for url in sorted(files)]
 
 
@@ -171,7 +177,10 @@ def from_spark(url: str) -> str:
     return plain_path(unquote(url))
 
 
-def _local_files(path: str) -> Iterator[ListedFile]:
+def _files(path: str) -> Iterator[ListedFile]:
+    if local_path(path) is None:
+        yield from _listed(path)
+        return
     literal = unescaped(path)
     roots = [literal] if Path(literal).exists() else _hits(path)
     for root in roots:

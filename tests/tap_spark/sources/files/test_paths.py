@@ -75,6 +75,15 @@ def test_a_link_to_a_folder_is_followed_and_dots_after_it_are_those_of_its_targe
     assert file.url == str(tmp_path / "link" / "a.csv")
 
 
+def test_a_file_in_a_storage_is_read_once_if_several_paths_lead_to_it():
+    storage = fsspec.filesystem("memory")
+    for name in ("a", "b"):
+        storage.pipe(f"/once/{name}.csv", b"1\n")
+    for second, count in (("a.csv", 2), ("c*.csv", 2)):
+        paths = resolve_paths(stream("parquet", ("memory://once/*.csv", f"memory://once/{second}")))
+        assert sum(len(list_files((path,))) for path in paths) == count
+
+
 def test_names_in_a_storage_may_have_the_characters_of_patterns():
     names = ["/names/k[1].csv", "/names/a{1,2}.csv", "/names/s*r?.csv", "/names/b\\c.csv"]
     storage = fsspec.filesystem("memory")
