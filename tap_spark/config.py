@@ -37,13 +37,7 @@ from shared.settings.loading import OTHER_VARIABLES
 from shared.singer.run_summary import OpenLineageSettings, OpenTelemetrySettings
 from shared.spark.conf import SparkSettings, spark_problems
 from shared.spark.packages import KAFKA, LAKES, Need, with_needs
-from tap_spark.sources.formats import (
-    DECLARED_FORMATS,
-    FORMATS,
-    SOURCES,
-    added_formats,
-    source_format,
-)
+from tap_spark.sources.formats import DECLARED_FORMATS, FORMATS, SOURCES, source_format
 from tap_spark.sources.source_declaration import (
     GENERAL,
     NOT_RESUMED,
@@ -62,7 +56,7 @@ from tap_spark.stream_config import (
 
 
 def _format_text() -> str:
-    added = added_formats()
+    added = DECLARED_FORMATS.packages
     names = ", ".join(f"`{name}`" for name in FORMATS if name not in added)
     text = f"What is read: {names}; or `package.module.Class`, an importable Spark DataSource."
     return " ".join((text, *(_added_text(SOURCES[name], added[name]) for name in added)))

@@ -490,8 +490,3 @@ def source_format(name: object) -> SourceFormat | None:
     if is_python_source(name):
         return PYTHON
     return _NAMED.get(name) if isinstance(name, str) else None
-
-
-def added_formats() -> dict[str, str]:
-    """Return the formats of installed packages, each with its package."""
-    return dict(DECLARED_FORMATS.packages)
