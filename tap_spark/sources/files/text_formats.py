@@ -96,7 +96,7 @@ class TextFileSource(FileSource):
     def first_record(self, url: str, size: int) -> bytes | None:
         """Return the first record of a file that is neither blank nor a comment, as UTF-8."""
         rules = replace(self.text_rules(), header=False)
-        for limit in sorted({min(HEAD_LINES, size), size}):
+        for limit in sorted({min(HEAD_LINES, size), size} - {0}):
             (whole,) = part_ranges(0, (url, 0, size), rules, self.kind_of(url))[:1]
             record = first_record(replace(whole, stop=limit))
             if record is not None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shared.storage import limits
 from tap_spark.sources.files import file_positions
+from tap_spark.sources.files.csv_files import CsvSource
 from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,
     FileChange,
@@ -36,6 +37,7 @@ from tap_spark.sources.files.line_reader import (
 )
 from tap_spark.sources.files.paths import ListedFile
 from tap_spark.sources.files.resumable_files import pack
+from tap_spark.stream_config import StreamConfig
 
 ENDS = ["\n", "\r\n", "\r"]
 words = st.text('abc," é', max_size=6)
@@ -360,6 +362,12 @@ def test_headers_are_skipped(tmp_path, text, expected):
     rules = LineRules(header=True, comment=b"#")
     (line_range,) = cut_ranges(str(path), 0, 0, len(text), range_bytes=99, rules=rules)
     assert read(line_range) == expected
+
+
+def test_a_file_that_was_emptied_has_no_first_record(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"")
+    assert CsvSource(StreamConfig("s", "csv", str(path))).first_record(str(path), 0) is None
 
 
 def test_only_the_first_range_has_the_header(tmp_path):
