@@ -73,11 +73,9 @@ class FrameSource(ABC):
             struct_from_text,
         )
 
-        gone = missing_columns(plan.columns, struct.names)
-        if gone:
-            raise self.error(
-                f"selected columns are no longer in the source: {', '.join(gone)}", REDISCOVER
-            )
+        if gone := missing_columns(plan.columns, struct.names):
+            text = f"selected columns are no longer in the source: {', '.join(gone)}"
+            raise self.error(text, REDISCOVER)
         if plan.source_schema:
             planned = prune(struct_from_text(plan.source_schema), plan.schema)
             self._check_types(planned, prune(struct, plan.schema), plan.columns)

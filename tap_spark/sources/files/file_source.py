@@ -50,6 +50,7 @@ from tap_spark.sources.frame_helpers import (
     prune,
     struct_from_text,
 )
+from tap_spark.sources.frame_source import REDISCOVER
 from tap_spark.sources.source_declaration import FILES, NOT_RESUMED, encoding_name
 from tap_spark.state.stream_plans import DriverRows, Method, Resume, RowForm, Slice, StreamPlan
 
@@ -382,13 +383,9 @@ class FileSource(DriverFiles, ABC):
 
     def _check_columns(self, spark: SparkSession, plan: StreamPlan) -> None:
         present = self.present_columns(spark)
-        gone = missing_columns(plan.columns, present) if present is not None else []
-        if gone:
-            raise self.error(
-                f"selected columns are no longer in the source: {', '.join(gone)}",
-                hint="run --discover again, or deselect them in the catalog",
-                file=self.shown_path(),
-            )
+        if gone := missing_columns(plan.columns, plan.columns if present is None else present):
+            text = f"selected columns are no longer in the source: {', '.join(gone)}"
+            raise self.error(text, REDISCOVER, self.shown_path())
 
 
 def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> T.StructType:
