@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import ClosedPipeError, DestinationError
-from shared.settings.batch_settings import BatchConfig
 from shared.singer.metrics import BATCH_COUNT, Counter
 from tap_spark.send.batch_writer import BatchWriter, KeyWriter
 from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter
@@ -54,23 +53,13 @@ def write_by_spark(
     run.engine.session(why)
     reader = SliceReader(run, plan, whole_source(source, plan.config))
     slices = reader.slices(run.outputs.read_plan(plan))
-    if len(outputs) > 1:
-        several = SeveralOutputs(plan, outputs, state_writer, meter)
-        if batch is None:
-            several.write_records(run.spark, slices, run.output, run.spool())
-        else:
-            with Counter(BATCH_COUNT, plan.stream) as counter:
-                several.write_files(partial(files_of, run, batch), slices, counter)
-        return reader.told_rows
-    slices, own = map(outputs[0].mapped_slice, slices), outputs[0].plan
-    if batch is not None:
-        _write_files(run, batch, own, slices, state_writer, meter)
-        return reader.told_rows
-    for slice_ in slices:
-        on_chunk = _on_chunk(plan, slice_, state_writer, meter)
-        write_records(run.spark, own, slice_, run.output, spool=run.spool(), on_chunk=on_chunk)
-        if slice_.bookmark is not None:
-            state_writer.update(partial(advance_positions, plan, slice_.bookmark))
+    writer = SliceWriter(plan, outputs, state_writer, meter)
+    if batch is None:
+        writer.write_records(run.spark, slices, run.output, run.spool())
+    else:
+        counted = plan if len(outputs) > 1 else outputs[0].plan
+        with Counter(BATCH_COUNT, counted.stream) as counter:
+            writer.write_files(partial(files_of, run, batch), slices, counter)
     return reader.told_rows
 
 
@@ -134,56 +123,6 @@ def write_keys(run: Run, plan: StreamPlan, source: Source | DriverSource) -> Non
         _logger.info("stream '%s': sent the keys of %s rows", output.plan.stream, rows)
 
 
-def _on_chunk(
-    plan: StreamPlan, slice_: Slice, state_writer: StateWriter, meter: OnChunk
-) -> OnChunk:
-    def on_chunk(chunk: ChunkInfo) -> None:
-        meter(chunk)
-        if chunk.key is not None:
-            value = chunk.key.value
-            state_writer.update(lambda state: advance(state, plan, value, ordered=slice_.ordered))
-
-    return on_chunk
-
-
-def _write_files(
-    run: Run,
-    batch: BatchConfig,
-    plan: StreamPlan,
-    slices: Iterator[Slice],
-    state_writer: StateWriter,
-    meter: OnChunk,
-) -> None:
-    """Write slices as BATCH; each message is followed by the STATE it makes true, if any."""
-    with (
-        Counter(BATCH_COUNT, plan.stream) as counter,
-        files_of(run, batch, plan) as files,
-    ):
-
-        def on_file(slice_: Slice) -> OnChunk:
-            on_chunk = _on_chunk(plan, slice_, state_writer, meter)
-
-            def report(chunk: ChunkInfo) -> None:
-                counter.increment(1 if chunk.rows else 0)
-                on_chunk(chunk)
-                if slice_.ordered:
-                    state_writer.flush()
-
-            return report
-
-        try:
-            for slice_ in slices:
-                settle(plan, files.write(slice_, on_file(slice_)), state_writer)
-        except (ClosedPipeError, DestinationError):
-            raise
-        except Exception:
-            # Left-over rows of earlier slices are good, and so is the STATE that waits for them.
-            with suppress(Exception):
-                settle(plan, files.finish(), state_writer)
-            raise
-        settle(plan, files.finish(), state_writer)
-
-
 Bookmark = Mapping[str, Any]
 _SLICE = "slice"
 
@@ -217,12 +156,13 @@ class WrittenSlices:
 
 
 @dataclass
-class SeveralOutputs:
+class SliceWriter:
     """Writes the slices of a stream to each of its outputs; `meter` counts the written chunks.
 
     STATE is written after every output has the rows it covers. If rows come in the order of the
     replication key, that is the smallest key among the outputs; it then also advances inside a
-    slice, while the RECORDs of the last output are written.
+    slice, while the last output is written: each BATCH message of the only output is followed by
+    the STATE that it makes true.
     """
 
     plan: StreamPlan
@@ -236,7 +176,7 @@ class SeveralOutputs:
     ) -> None:
         """Write slices as RECORD messages; errors as `record_writer.write_records`."""
         for slice_ in slices:
-            with _kept(slice_) as kept:
+            with self._kept(slice_) as kept:
                 for number, own in enumerate(self.outputs):
                     mapped, on_chunk = own.mapped_slice(kept), self._on_chunk(number, slice_)
                     write_records(spark, own.plan, mapped, output, spool=spool, on_chunk=on_chunk)
@@ -258,27 +198,35 @@ class SeveralOutputs:
             try:
                 for slice_ in slices:
                     ordered = slice_.ordered
-                    numbered = written.begin(slice_)
-                    with _kept(numbered) as kept:
+                    with self._kept(written.begin(slice_)) as kept:
                         for number, own in enumerate(self.outputs):
                             on_chunk = self._on_chunk(number, slice_, counter)
                             bookmark = writers[number].write(own.mapped_slice(kept), on_chunk)
                             written.reached(number, bookmark)
-                    settle(self.plan, written.newest(), self.state_writer)
+                    self._settle(written, ordered=ordered)
             except (ClosedPipeError, DestinationError):
                 raise
             except Exception:
                 # Left-over rows of earlier slices are good; the failed slice is in no bookmark.
                 with suppress(Exception):
-                    self._finish(written, writers)
+                    self._finish(written, writers, ordered=ordered)
                 raise
-            self._finish(written, writers)
-            self._advance(ordered=ordered)
+            self._finish(written, writers, ordered=ordered)
 
-    def _finish(self, written: WrittenSlices, writers: Sequence[BatchWriter]) -> None:
+    def _finish(
+        self, written: WrittenSlices, writers: Sequence[BatchWriter], *, ordered: bool
+    ) -> None:
         for number, writer in enumerate(writers):
             written.reached(number, writer.finish())
-        settle(self.plan, written.newest(), self.state_writer)
+        self._settle(written, ordered=ordered)
+
+    def _settle(self, written: WrittenSlices, *, ordered: bool) -> None:
+        """Advance to the keys of rows that have been sent; a bookmark of the source wins."""
+        self._advance(ordered=ordered)
+        bookmark = written.newest()
+        if bookmark is not None:
+            self._keys.clear()
+        settle(self.plan, bookmark, self.state_writer)
 
     def _advance(self, *, ordered: bool) -> None:
         """Advance the bookmark to the replication key of rows that all outputs have written."""
@@ -294,6 +242,8 @@ class SeveralOutputs:
     def _on_chunk(self, number: int, slice_: Slice, batches: Counter | None = None) -> OnChunk:
         """Return the function to call after each chunk of a slice that an output has written."""
 
+        is_only = len(self.outputs) == 1
+
         def on_chunk(chunk: ChunkInfo) -> None:
             self.meter(chunk)
             if batches is not None:
@@ -301,19 +251,23 @@ class SeveralOutputs:
             key = greater_key(self._keys.get(number), chunk.key)
             if key is not None and chunk.key is not None:
                 self._keys[number] = key
-                if slice_.ordered:
-                    self._advance(ordered=True)
+                if slice_.ordered or is_only:
+                    self._advance(ordered=slice_.ordered)
+            if batches is not None and slice_.ordered and is_only:
+                self.state_writer.flush()
 
         return on_chunk
 
+    @contextmanager
+    def _kept(self, slice_: Slice) -> Iterator[Slice]:
+        """Keep the rows of a slice on disk for several outputs, so that they are read once."""
+        if len(self.outputs) == 1:
+            yield slice_
+            return
+        from pyspark import StorageLevel  # noqa: PLC0415
 
-@contextmanager
-def _kept(slice_: Slice) -> Iterator[Slice]:
-    """Keep the rows of a slice on disk while it is written, so that they are read once."""
-    from pyspark import StorageLevel  # noqa: PLC0415
-
-    frame = slice_.frame.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield replace(slice_, frame=frame, tasks=None)
-    finally:
-        frame.unpersist()
+        frame = slice_.frame.persist(StorageLevel.DISK_ONLY)
+        try:
+            yield replace(slice_, frame=frame, tasks=None)
+        finally:
+            frame.unpersist()

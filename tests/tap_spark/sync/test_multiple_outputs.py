@@ -14,7 +14,7 @@ from shared.errors import DestinationError
 from tap_spark.send import spark_slices
 from tap_spark.send.line_output import ChunkInfo
 from tap_spark.send.record_writer import RowsWritten
-from tap_spark.send.spark_slices import SeveralOutputs, WrittenSlices
+from tap_spark.send.spark_slices import SliceWriter, WrittenSlices
 from tap_spark.send.spool_files import KeyMax
 from tap_spark.send.stream_outputs import Output
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
@@ -67,10 +67,10 @@ def plan_of(key: str | None = None) -> StreamPlan:
     )
 
 
-def several(pace: Pace, count: int = 2, key: str | None = None) -> SeveralOutputs:
+def several(pace: Pace, count: int = 2, key: str | None = None) -> SliceWriter:
     plan = plan_of(key)
     outputs = [Output(replace(plan, stream=f"s{number}")) for number in range(count)]
-    return SeveralOutputs(plan, outputs, pace, lambda _: None)  # type: ignore[arg-type]
+    return SliceWriter(plan, outputs, pace, lambda _: None)  # type: ignore[arg-type]
 
 
 def slices(count: int, ordered: bool = False) -> list[Slice]:
@@ -231,6 +231,14 @@ class TestFiles:
         assert seen == [None, None, 1]
         assert pace.mark["replication_key_value"] == 2
         assert pace.flushed == []
+
+    @pytest.mark.parametrize("lags", [(0,), (1,), (0, 0), (0, 1)])
+    def test_the_key_that_a_database_calls_its_greatest_stays(self, lags: tuple[int, ...]) -> None:
+        """Of this key, Spark has another order: it would take the 3 of the last file."""
+        pace, mark = Pace(), {"replication_key": "k", "replication_key_value": 2}
+        pieces = [replace(piece, bookmark=mark) for piece in slices(3)]
+        write_files(pace, [Files(lag) for lag in lags], pieces, key="k")
+        assert pace.mark == mark
 
     def test_a_broken_slice_is_in_no_bookmark_but_what_came_before_is(self) -> None:
         pace = Pace()
