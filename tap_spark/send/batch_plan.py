@@ -111,7 +111,6 @@ FileContent = tuple[LeftoverRange, ...]
 
 
 def whole_leftover(leftover: WrittenFile) -> LeftoverRange:
-    """Return all rows of a left-over file."""
     return LeftoverRange(leftover.url, 0, leftover.rows)
 
 
@@ -120,32 +119,28 @@ def row_count(content: FileContent) -> int:
     return sum(leftover_range.stop - leftover_range.start for leftover_range in content)
 
 
-def plan_contents(ranges: Iterable[LeftoverRange], rows: int) -> tuple[FileContent, ...]:
-    """Distribute left-over rows, in order, to files of so many rows; the last may have fewer."""
-    contents: list[FileContent] = []
-    open_content: list[LeftoverRange] = []
+def full_contents(
+    ranges: Iterable[LeftoverRange], rows: int
+) -> tuple[tuple[FileContent, ...], FileContent]:
+    """Distribute left-over rows, in order, to files of so many rows.
+
+    Returns:
+        The full files, and the fewer than `rows` rows that remain.
+    """
+    full: list[FileContent] = []
+    remaining: list[LeftoverRange] = []
     missing = rows
     for leftover_range in ranges:
         start = leftover_range.start
         while start < leftover_range.stop:
             stop = min(leftover_range.stop, start + missing)
-            open_content.append(LeftoverRange(leftover_range.url, start, stop))
+            remaining.append(LeftoverRange(leftover_range.url, start, stop))
             missing -= stop - start
             start = stop
             if not missing:
-                contents.append(tuple(open_content))
-                open_content, missing = [], rows
-    return (*contents, tuple(open_content)) if open_content else tuple(contents)
-
-
-def full_contents(
-    ranges: Iterable[LeftoverRange], rows: int
-) -> tuple[tuple[FileContent, ...], FileContent]:
-    """Return the full files of `plan_contents`, and the fewer than `rows` rows that remain."""
-    contents = plan_contents(ranges, rows)
-    if contents and row_count(contents[-1]) < rows:
-        return contents[:-1], contents[-1]
-    return contents, ()
+                full.append(tuple(remaining))
+                remaining, missing = [], rows
+    return tuple(full), tuple(remaining)
 
 
 def distribute(contents: Sequence[FileContent], tasks: int) -> Iterator[tuple[FileContent, ...]]:

@@ -150,11 +150,22 @@ class Reporter:
         row = {"partition": partition, "number": number, "note": note, "meta": meta}
         return pa.RecordBatch.from_pylist([row], schema=_NOTES)
 
+    def notes(
+        self, files: Callable[[int, int], Iterable[tuple[WrittenFile, KeyMax | None]]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield a note for each file that a task writes, by its partition and attempt."""
+        arrow_in_task()
+        partition, task = task_identity()
+        with nullcontext() if self.spool is None else begun_task(self.spool, partition):
+            for number, (written, key) in enumerate(files(partition, task), start=1):
+                yield self.report(partition, task, number, written, key)
 
+
+@dataclass(eq=False)
 class BatchTask:
     """Writes the rows of partitions into batch files.
 
-    Args:
+    Attributes:
         writer: Writes the files.
         reporter: Reports them.
         key: Name of the replication key; None without a key to track.
@@ -167,43 +178,28 @@ class BatchTask:
             only if a single task reads the slice.
     """
 
-    def __init__(
-        self,
-        writer: BatchFileWriter,
-        reporter: Reporter,
-        key: str | None,
-        rows: int | None,
-        leftover_folder: str | None = None,
-        file_bytes: int = FILE_BYTES,
-        before: FileContent = (),
-    ) -> None:
-        self._writer = writer
-        self._reporter = reporter
-        self._key = key
-        self._rows = rows
-        self._leftover_folder = leftover_folder
-        self._file_bytes = file_bytes
-        self._before = before
+    writer: BatchFileWriter
+    reporter: Reporter
+    key: str | None
+    rows: int | None
+    leftover_folder: str | None = None
+    file_bytes: int = FILE_BYTES
+    before: FileContent = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition; yields a note for each file."""
-        arrow_in_task()
-        partition, task = task_identity()
-        spool = self._reporter.spool
-        with begun_task(spool, partition) if spool is not None else nullcontext():
-            for number, (written, key) in enumerate(self.files(batches, task), start=1):
-                yield self._reporter.report(partition, task, number, written, key)
+        return self.reporter.notes(lambda _, task: self.files(batches, task))
 
     def files(
         self, batches: Iterable[pa.RecordBatch], task: int
     ) -> Iterator[tuple[WrittenFile, KeyMax | None]]:
         """Write batches to files; yield each file and its greatest key."""
-        rows = TaskRows(batches, self._key, self._writer.schema.names)
+        rows = TaskRows(batches, self.key, self.writer.schema.names)
         number = 0
         while rows.more():
             number += 1
-            url = self._writer.names.url(task, number)
-            write = self._one if self._rows is None else self._exact
+            url = self.writer.names.url(task, number)
+            write = self._one if self.rows is None else self._exact
             written = replace(write(url, rows), replaced=json.dumps(rows.replaced))
             rows.replaced.clear()
             yield written, rows.tracker.take()
@@ -213,41 +209,41 @@ class BatchTask:
 
     def _one(self, url: str, rows: TaskRows) -> WrittenFile:
         rows.count = rows.size = 0
-        self._writer.write(url, rows.take(None, self._file_bytes))
+        self.writer.write(url, rows.take(None, self.file_bytes))
         return WrittenFile(url, rows.count, rows.size)
 
     def _exact(self, url: str, rows: TaskRows) -> WrittenFile:
         """Write rows to disk first: only then is it known whether they fill a file."""
-        size = self._rows or 0
-        before, self._before = self._before, ()
+        size = self.rows or 0
+        before, self.before = self.before, ()
         sizes: list[int] = []
-        earlier = _range_tables(before, self._writer.options, sizes)
+        earlier = _range_tables(before, self.writer.options, sizes)
         rows.count = rows.size = 0
         with self._raw_file(url) as raw:
             own = rows.take(size - row_count(before), None)
-            _write_raw(raw, self._writer.schema, chain(earlier, own))
+            _write_raw(raw, self.writer.schema, chain(earlier, own))
             raw.seek(0)
             written = WrittenFile(url, rows.count + row_count(before), rows.size + sum(sizes))
             if written.rows < size:
                 return replace(written, url=self._keep(raw, url), is_leftover=True)
-            self._writer.write(url, _raw_tables(raw))
-        if self._leftover_folder is not None:
+            self.writer.write(url, _raw_tables(raw))
+        if self.leftover_folder is not None:
             Path(raw.name).unlink()
         return written
 
     def _raw_file(self, url: str) -> BinaryIO:
-        if self._leftover_folder is None:
+        if self.leftover_folder is None:
             # A file without a name disappears however the task ends.
             return tempfile.TemporaryFile()
         name = url.rpartition("/")[2] + LEFTOVER_SUFFIX
-        return Path(self._leftover_folder, name).open("w+b")
+        return Path(self.leftover_folder, name).open("w+b")
 
     def _keep(self, raw: BinaryIO, url: str) -> str:
         """Return the URL of left-over rows, which every executor can read."""
-        if self._leftover_folder is not None:
+        if self.leftover_folder is not None:
             return raw.name
         kept = f"{url}{LEFTOVER_SUFFIX}"
-        options = self._writer.options
+        options = self.writer.options
         with marking_storage_failures(options), open_output(kept, options=options) as sink:
             shutil.copyfileobj(raw, sink, _COPY_BYTES)
         return kept
@@ -265,16 +261,14 @@ class RepackTask:
         """Run on a partition, whose number selects its files; yields a note for each."""
         for _ in batches:
             pass
-        arrow_in_task()
-        partition, task = task_identity()
-        spool = self.reporter.spool
-        with begun_task(spool, partition) if spool is not None else nullcontext():
-            for number, content in enumerate(self.shares[partition], start=1):
-                url = self.writer.names.url(task, number)
-                sizes: list[int] = []
-                self.writer.write(url, _range_tables(content, self.writer.options, sizes))
-                written = WrittenFile(url, row_count(content), sum(sizes))
-                yield self.reporter.report(partition, task, number, written, None)
+        return self.reporter.notes(self._files)
+
+    def _files(self, partition: int, task: int) -> Iterator[tuple[WrittenFile, None]]:
+        for number, content in enumerate(self.shares[partition], start=1):
+            url = self.writer.names.url(task, number)
+            sizes: list[int] = []
+            self.writer.write(url, _range_tables(content, self.writer.options, sizes))
+            yield WrittenFile(url, row_count(content), sum(sizes)), None
 
 
 class TaskRows:
@@ -298,7 +292,7 @@ class TaskRows:
     def __init__(
         self, batches: Iterable[pa.RecordBatch], key: str | None, names: list[str]
     ) -> None:
-        self.tracker = KeyTracker(key, envelope=False)
+        self.tracker = KeyTracker(key)
         self.count = 0
         self.size = 0
         self.replaced: Counter[str] = Counter()

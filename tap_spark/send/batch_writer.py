@@ -364,20 +364,17 @@ class BatchWriter:
         return bool(full)
 
     def _announce_repacked(self, contents: tuple[FileContent, ...]) -> None:
-        if contents:
-            with closing(self._repacked(contents)) as files:
-                for written, _ in files:
-                    self._announce(written, None)
-
-    def _repacked(self, contents: tuple[FileContent, ...]) -> Generator[FileNote, None, None]:
-        writer = self._writer
+        if not contents:
+            return
+        writer, spark = self._writer, self._spark()
         assert writer is not None  # noqa: S101
-        shares = tuple(distribute(contents, parallelism(self._spark())))
-        frame = self._spark().range(0, len(shares), 1, len(shares))
-
+        shares = tuple(distribute(contents, parallelism(spark)))
+        frame = spark.range(0, len(shares), 1, len(shares))
         make = partial(RepackTask, writer, shares=shares)
         # In order, as the short file must be last.
-        return written_files(self._spark(), frame, make, self._spool, ordered=True)
+        with closing(written_files(spark, frame, make, self._spool, ordered=True)) as files:
+            for written, _ in files:
+                self._announce(written, None)
 
     def _remove_used(self, ranges: Iterable[Any]) -> None:
         """Remove left-over files whose rows are in files now."""

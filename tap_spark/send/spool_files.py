@@ -106,12 +106,10 @@ class KeyTracker:
 
     Args:
         name: Name of the key in the record; None without a key to track.
-        envelope: Whether texts are RECORD messages; else bare records.
     """
 
-    def __init__(self, name: str | None, *, envelope: bool = True) -> None:
+    def __init__(self, name: str | None) -> None:
         self._name = name
-        self._envelope = envelope
         self._best: KeyMax | None = None
 
     def blocks(self, batch: pa.RecordBatch, limit: int) -> Iterator[LineBlock]:
@@ -130,7 +128,7 @@ class KeyTracker:
             self.track_block(lines, block)
         if lines.num_rows < batch.num_rows and batch.num_columns > 2:  # noqa: PLR2004
             filtered = batch.filter(batch.column(0).is_null())
-            self.track(filtered.column(1), filtered.column(2), envelope=False)
+            self.track(filtered.column(1), filtered.column(2))
         yield from parts[-1:]
 
     def track_block(self, batch: pa.RecordBatch, block: LineBlock) -> None:
@@ -139,11 +137,11 @@ class KeyTracker:
             own = batch.num_columns > 2  # noqa: PLR2004
             columns = (batch.column(1), batch.column(2 if own else 0))
             keys, texts = (column.slice(block.first, block.rows) for column in columns)
-            self.track(keys, texts, envelope=self._envelope and not own)
+            self.track(keys, texts, envelope=not own)
 
-    def track(self, keys: pa.Array, texts: pa.Array, envelope: bool | None = None) -> None:
-        """Track rows by their keys and the JSON texts that contain these: messages with an
-        envelope, or bare records; by default as the other rows.
+    def track(self, keys: pa.Array, texts: pa.Array, *, envelope: bool = False) -> None:
+        """Track rows by their keys and the JSON texts that contain these: bare records, or RECORD
+        messages with an envelope.
         """
         if self._name is None:
             return
@@ -154,8 +152,7 @@ class KeyTracker:
         rank = rank_of(top)
         if self._best is None or rank > self._best.rank:
             text = texts[pc.index(keys, top).as_py()]
-            wrapped = self._envelope if envelope is None else envelope
-            self._best = KeyMax(rank, key_value(text.as_buffer(), self._name, wrapped))
+            self._best = KeyMax(rank, key_value(text.as_buffer(), self._name, envelope))
 
     def take(self) -> KeyMax | None:
         """Return the greatest key and start over."""
@@ -261,20 +258,20 @@ def replaced_in(batch: pa.RecordBatch) -> Counter[str]:
     return Counter(json.loads((batch.schema.metadata or {}).get(REPLACED, b"{}")))
 
 
+@dataclass(frozen=True)
 class ChunkRows:
     """Yields chunks of lines as rows of a result (`CHUNK_SCHEMA`), in order; see `SpoolWriter`."""
 
-    def __init__(self, key: str | None, chunk_bytes: int) -> None:
-        self._key = key
-        self._chunk_bytes = chunk_bytes
+    key: str | None
+    chunk_bytes: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition (columns: line and, with a key, key)."""
         arrow_in_task()
-        tracker, replaced = KeyTracker(self._key), Counter[str]()
+        tracker, replaced = KeyTracker(self.key), Counter[str]()
         for batch in batches:
             replaced += replaced_in(batch)
-            for block in tracker.blocks(batch, self._chunk_bytes):
+            for block in tracker.blocks(batch, self.chunk_bytes):
                 yield _chunk_row(block.data, block.rows, tracker.take())
         key = tracker.take()
         if key is not None or replaced:
@@ -373,19 +370,19 @@ class TaskSpool:
                     raise RuntimeError("the tap that reads these lines has ended")
 
 
+@dataclass(frozen=True)
 class SpoolWriter:
     """Writes the lines of partitions into chunk files.
 
-    Args:
+    Attributes:
         spool: The folder for chunks.
         key: Name of the replication key; None without a key to track.
         chunk_bytes: Size of a chunk; only a single longer line makes it larger.
     """
 
-    def __init__(self, spool: TaskSpool, key: str | None, chunk_bytes: int) -> None:
-        self._spool = spool
-        self._key = key
-        self._chunk_bytes = chunk_bytes
+    spool: TaskSpool
+    key: str | None
+    chunk_bytes: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition; yields the number of rows written."""
@@ -393,7 +390,7 @@ class SpoolWriter:
         partition, task = task_identity()
         replaced: Counter[str] = Counter()
         try:
-            with begun_task(self._spool, partition):
+            with begun_task(self.spool, partition):
                 rows = self._write(batches, partition, task, replaced)
         except OSError as error:
             raise RuntimeError(SPOOL_FAILED.format(error.errno or 0)) from error
@@ -407,25 +404,25 @@ class SpoolWriter:
         task: int,
         replaced: Counter[str],
     ) -> int:
-        tracker = KeyTracker(self._key)
+        tracker = KeyTracker(self.key)
         chunk: _ChunkFile | None = None
         total = number = 0
         for batch in batches:
             replaced.update(replaced_in(batch))
-            for block in tracker.blocks(batch, self._chunk_bytes):
+            for block in tracker.blocks(batch, self.chunk_bytes):
                 if chunk is None:
-                    self._spool.wait_for_space(partition)
-                    chunk = _ChunkFile(self._spool.path(chunk_name(partition, task, number)))
+                    self.spool.wait_for_space(partition)
+                    chunk = _ChunkFile(self.spool.path(chunk_name(partition, task, number)))
                     number += 1
                 chunk.write(block)
                 total += block.rows
-                if chunk.size * 2 >= self._chunk_bytes:
+                if chunk.size * 2 >= self.chunk_bytes:
                     chunk.finish(tracker.take())
                     chunk = None
         key = tracker.take()
         if chunk is None and key is not None:
             # The key of rows without a line: reported by a chunk without lines.
-            chunk = _ChunkFile(self._spool.path(chunk_name(partition, task, number)))
+            chunk = _ChunkFile(self.spool.path(chunk_name(partition, task, number)))
         if chunk is not None:
             chunk.finish(key)
         return total

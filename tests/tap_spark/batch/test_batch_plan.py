@@ -18,7 +18,6 @@ from tap_spark.send.batch_plan import (
     distribute,
     file_names,
     full_contents,
-    plan_contents,
     row_count,
     whole_leftover,
 )
@@ -83,7 +82,8 @@ def test_a_name_is_made_of_its_parts() -> None:
 
 @given(ROWS, st.integers(1, 40))
 def test_every_row_is_in_one_file_and_only_the_last_is_short(rows: list[int], size: int) -> None:
-    contents = plan_contents(map(whole_leftover, leftovers(rows)), size)
+    full, left = full_contents(map(whole_leftover, leftovers(rows)), size)
+    contents = (*full, left) if left else full
     taken = [
         (piece.url, n) for content in contents for piece in content for n in range(*ends(piece))
     ]
@@ -100,8 +100,8 @@ def ends(piece: LeftoverRange) -> tuple[int, int]:
 
 
 def test_contents_by_example() -> None:
-    assert plan_contents(map(whole_leftover, leftovers([3, 0, 4])), 5) == (
-        (LeftoverRange("r0", 0, 3), LeftoverRange("r2", 0, 2)),
+    assert full_contents(map(whole_leftover, leftovers([3, 0, 4])), 5) == (
+        ((LeftoverRange("r0", 0, 3), LeftoverRange("r2", 0, 2)),),
         (LeftoverRange("r2", 2, 4),),
     )
 

@@ -23,7 +23,7 @@ from tap_spark.send.batch_plan import (
     FileNames,
     WrittenFile,
     file_names,
-    plan_contents,
+    full_contents,
     whole_leftover,
 )
 from tap_spark.send.batch_tasks import (
@@ -342,8 +342,8 @@ def test_left_over_rows_are_joined(bench: Bench, monkeypatch: pytest.MonkeyPatch
     for task, counts in enumerate([(3, 3), (2,), (7,)]):
         monkeypatch.setattr(batch_tasks, "task_identity", lambda task=task: (task, task))
         leftovers += [w for w, _ in reported(bench.task(10)(batches(*counts)))]
-    contents = plan_contents(map(whole_leftover, leftovers), 10)
-    dealt: tuple[tuple[FileContent, ...], ...] = ((contents[0],), (contents[1],))
+    full, left = full_contents(map(whole_leftover, leftovers), 10)
+    dealt: tuple[tuple[FileContent, ...], ...] = (full, (left,))
     actual = []
     for share in (0, 1):
         monkeypatch.setattr(batch_tasks, "task_identity", lambda share=share: (share, 9 + share))
