@@ -96,10 +96,6 @@ def stream_config(
 ) -> StreamConfig:
     """Turn a validated item of `streams` into its typed form.
 
-    Args:
-        stream: The item.
-        connections: The connections of the settings.
-
     Raises:
         ValueError: The item was not validated.
     """

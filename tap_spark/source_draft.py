@@ -247,10 +247,8 @@ def source_draft(
     """Return settings, with comments, that read what a path or URL leads to.
 
     Args:
-        place: A file, a folder, a glob, or the URL of a database.
         form: Format of the files; None to tell it from their names.
         environ: `TAP_SPARK_USER` and `TAP_SPARK_PASSWORD` are those of a database.
-        ask: Asks a database for its tables.
 
     Raises:
         SettingsError: There is nothing to read, its format is unknown, or the URL holds a secret.

@@ -37,8 +37,6 @@ def build_entry(
     Args:
         name: The stream; also its `tap_stream_id`.
         struct: Its columns, kept exactly in the root metadata so that a sync does not infer them.
-        key_properties: Primary key columns.
-        replication_key: Bookmark column, if any.
         replication_method: FULL_TABLE or INCREMENTAL; None to derive it from the replication key.
 
     Raises:
@@ -344,7 +342,6 @@ def catalog_lines(
     """Yield a table with a line for each stream, and one of the columns of each selected stream.
 
     Args:
-        catalog: The catalog of a discovery.
         rows: How many rows streams have, as text.
     """
     table = [_HEAD, *(_cells(entry, rows or {}) for entry in catalog["streams"])]

@@ -85,7 +85,6 @@ def discovered_catalog(
 
     Args:
         engine: Reads what sources do not tell.
-        config: The settings.
         failed: Takes streams that cannot be read, which the catalog then lacks; None for an error.
 
     Raises:

@@ -71,9 +71,6 @@ def typed_columns(
     """Compare the types of the catalog with those of the source.
 
     Args:
-        stream: The stream, for errors.
-        form: The stream's format.
-        schema: JSON Schema of the selected properties.
         source_schema: The source's schema as Spark's JSON text; None if the catalog lacks it.
         key: The replication key, whose type stays.
 
@@ -178,9 +175,7 @@ def plan_streams(
     """Plan every selected stream, in the catalog's order.
 
     Args:
-        config: The tap's settings.
         catalog: The user's catalog, or the result of discovery.
-        state: State of an earlier run, if any.
         now_ms: Milliseconds since the epoch; the version of FULL_TABLE streams.
         failed: Takes streams that cannot be planned; None for an error.
 

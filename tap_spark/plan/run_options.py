@@ -67,7 +67,6 @@ def ruled_catalog(
     """Return a catalog as the rules change it.
 
     Args:
-        catalog: A checked catalog.
         rules: The rules; a stream also goes by the name `schema.table`.
         failed: Streams that discovery could not describe; patterns may match them.
 
@@ -260,7 +259,6 @@ class StreamRange:
     """A range of a stream to read again.
 
     Attributes:
-        stream: The stream.
         start: Least replication key (inclusive).
         end: Upper bound of the replication key (exclusive).
     """

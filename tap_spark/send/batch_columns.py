@@ -120,7 +120,6 @@ class KeyedRows:
     """Adds the columns that track the replication key of rows; see `key_columns`.
 
     Attributes:
-        position: Position of the key.
         name: Its name in a record of its own; None without such records.
     """
 
@@ -172,7 +171,6 @@ def typed_frame(slice_: Slice, key: str | None, *, flat: bool) -> DataFrame:
     nested columns that contain them become JSON text.
 
     Args:
-        slice_: The rows.
         key: Replication key to track, if any: two more columns have its value, and it as a record.
         flat: Whether nested columns become JSON text, as the format cannot nest.
     """

@@ -79,8 +79,6 @@ class WrittenFile:
     """A file that a task wrote.
 
     Attributes:
-        url: URL or path of the file.
-        rows: Number of rows.
         size: Bytes of its rows in memory.
         is_leftover: Whether it has left-over rows, in Arrow's format, to combine with others.
         replaced: JSON of `RecordTexts.replaced`.
@@ -171,7 +169,6 @@ class BatchStagingFolder:
     A killed run leaves its files there; the next run detects that and removes the folder.
 
     Args:
-        root: Local folder of the batch files.
         prefix: Prefix of names below it; may contain folders.
     """
 

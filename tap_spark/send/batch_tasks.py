@@ -74,10 +74,6 @@ class BatchFileWriter:
     """Writes one finished file.
 
     Attributes:
-        encoding: Encoding of the files.
-        names: Names of the files.
-        schema: Columns of the files.
-        options: Options of the storage.
         work: Local folder for finished files, from which the driver moves them; None to write them
             to their URLs.
         level: Level of the compression; None for the encoding's own.
@@ -166,8 +162,6 @@ class BatchTask:
     """Writes the rows of partitions into batch files.
 
     Attributes:
-        writer: Writes the files.
-        reporter: Reports them.
         key: Name of the replication key; None without a key to track.
         rows: Exact number of rows of a file; left-over rows of a partition go to a file in Arrow's
             format. None for files of about `file_bytes`.
@@ -279,12 +273,8 @@ class TaskRows:
     Args:
         batches: The file's columns, then (with a key) the key and, unless the first column is the
             record itself, a record with the key; last `FILTERED`, if rows are filtered.
-        key: Name of the replication key, or None.
-        names: Names of the file's columns.
 
     Attributes:
-        tracker: Tracks the greatest key taken so far.
-        count: Rows taken.
         size: Bytes of the rows taken.
         replaced: See `RecordTexts`; of the rows read.
     """
@@ -411,7 +401,6 @@ def driver_files(
     """Write files from blocks of rows; yield each once it is finished.
 
     Args:
-        writer: Writes the files.
         readers: Each reads a block; None from one means that Spark must read all of them.
         threads: How many blocks are read and written at the same time.
         ended: Returns whether the run has ended, so that nobody needs the files.

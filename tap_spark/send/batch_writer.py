@@ -73,9 +73,6 @@ def written_files(
     """Run a task over a frame; yield each file it reports, with its greatest key.
 
     Args:
-        spark: The session.
-        frame: Input of the task.
-        make: Builds the task.
         spool: Where tasks leave notes; None if executors do not share a disk: notes then come at
             the end.
         ordered: Whether to yield files in the order of the frame's rows.
@@ -142,10 +139,6 @@ class BatchWriter:
     a single task, which writes waiting rows before its own.
 
     Args:
-        spark: Returns the session, classic or Connect.
-        plan: The stream.
-        output: Standard output.
-        batch: Folder, format and size of the files.
         spool: Where executors leave notes; None if they do not share a disk with this process.
         staging: Folder for finished files that are not announced yet; None if tasks write them to
             their URLs.

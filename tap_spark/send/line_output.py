@@ -35,7 +35,6 @@ class ChunkInfo:
     """Lines that were just written to standard output.
 
     Attributes:
-        rows: Number of lines.
         size: Their bytes.
         key: Greatest replication key in them; None if there is none.
     """
@@ -200,8 +199,6 @@ class StateWriter:
     """Holds the state of the run and writes STATE messages. Thread-safe.
 
     Args:
-        state: State at the start of the run.
-        write: Writes a line to standard output.
         interval: Seconds between STATE messages inside a stream.
         clock: Returns seconds.
         termination: Ends the run after a STATE, if requested.

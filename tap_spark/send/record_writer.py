@@ -148,7 +148,6 @@ class RowsWritten:
     """The result of writing a slice.
 
     Attributes:
-        rows: Number of RECORD messages.
         key: Greatest replication key in them; None if there is none.
     """
 
@@ -176,10 +175,7 @@ def write_records(
     """Write a slice as RECORD messages.
 
     Args:
-        spark: The session, classic or Connect.
-        plan: The stream.
         slice_: The slice; if it is ordered, lines are written in its order.
-        output: Standard output.
         spool: Where executors leave lines; None if they do not share a disk with this process.
         on_chunk: Called after each chunk has been written; may write STATE.
 

@@ -41,8 +41,6 @@ class SpooledChunk:
     """A finished chunk file.
 
     Attributes:
-        path: The file with the lines.
-        rows: Number of lines.
         key: Greatest replication key in it; None if it has none.
     """
 

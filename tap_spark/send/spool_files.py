@@ -225,8 +225,6 @@ class RecordLines:
             key, (if records may lack it) a record with only the key, and (if rows are filtered)
             `FILTERED`.
         ready: Positions of columns that hold JSON text.
-        before: Text before each record.
-        after: Text after each record.
     """
 
     names: tuple[str, ...]
@@ -329,7 +327,6 @@ class TaskSpool:
     other half, can never block it.
 
     Attributes:
-        folder: The folder.
         lock: A file that the driver locks as long as it runs.
         limit: Bytes that may wait in the folder.
         ordered: Whether the driver copies partition after partition.
@@ -375,7 +372,6 @@ class SpoolWriter:
     """Writes the lines of partitions into chunk files.
 
     Attributes:
-        spool: The folder for chunks.
         key: Name of the replication key; None without a key to track.
         chunk_bytes: Size of a chunk; only a single longer line makes it larger.
     """

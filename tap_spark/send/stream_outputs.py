@@ -81,7 +81,6 @@ class Output:
         A row that cannot be mapped fails the job; see `map_error`.
 
         Args:
-            slice_: The slice as read.
             keep_filtered: Whether to keep filtered rows, marked, if a key is tracked.
             only: The columns to keep; None for all.
         """
@@ -179,8 +178,6 @@ def outputs_of(
     """Plan the outputs of streams, before anything is read.
 
     Args:
-        settings: The maps and flattening.
-        plans: The selected streams.
         spark: Returns the session; called only if a map has SQL.
 
     Returns:

@@ -140,12 +140,8 @@ def run_sync(
     """Read every selected stream and write its messages.
 
     Args:
-        config: The settings.
         catalog: The selection; None for everything, as discovery finds it.
         state: Where the last run ended; None for the start.
-        output: The message stream.
-        options: What to read of it.
-        summary: Collects what the run moved.
 
     Raises:
         SourceError: A source, the catalog or the state is wrong; names the stream. Records written
@@ -585,7 +581,6 @@ def run_parallel(
     """Run every function, at most `at_once` at the same time.
 
     Args:
-        works: The functions, in the order in which they start.
         at_once: Number of threads; 1 runs them in the caller's own thread.
         stop: Called once, with the reason, when a function failed or the caller is interrupted;
             makes the running functions fail soon. The others are not started.

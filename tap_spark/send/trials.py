@@ -118,7 +118,6 @@ class FileFacts:
     """The files of a stream, as far as they are known without a look into them.
 
     Attributes:
-        count: Number of files.
         size: Their bytes.
         new: The bytes that a run has not read yet; None if it reads all of them.
     """
@@ -238,8 +237,6 @@ def preview(
 
     Args:
         config: The settings; what they say about BATCH has no effect.
-        rules: Which streams and columns.
-        rows: Most rows of each stream.
         catalog: A catalog below the rules.
         width: Most characters in a line; None for any number.
 

@@ -43,12 +43,9 @@ class StreamPlan:
     Attributes:
         stream: Name in messages.
         tap_stream_id: Name in the catalog and under `bookmarks` in the state.
-        config: The stream's settings.
         schema: JSON Schema of the selected properties, as written in SCHEMA; with LOG_BASED
             `_sdc_deleted_at` comes last.
         columns: Selected top-level columns, in source order (without `_sdc_deleted_at`).
-        key_properties: Primary key columns; may be empty.
-        method: How the stream is replicated.
         resume: What the bookmark contains.
         replication_key: Bookmark column, if `resume` is REPLICATION_KEY.
         bookmark: The stream's own entry of the incoming state (`{}` if there is none).
@@ -111,7 +108,6 @@ class RowTasks:
     """All rows of a stream, made by tasks that need no session of Spark.
 
     Attributes:
-        count: Number of tasks.
         read: Reads rows, as for `mapInArrow`: numbers of tasks in, the plan's columns out, of types
             that `shared.formats.record_text.is_plain_type` tells.
     """

@@ -112,9 +112,6 @@ class CopyRule:
         """Return how to connect; None if JDBC reads, which the log says once.
 
         Args:
-            connection: One with a URL.
-            where: The place that errors name.
-            options: Names of the stream's options.
             spark: The session whose executors read; None for this process.
 
         Raises:

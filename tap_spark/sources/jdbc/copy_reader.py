@@ -47,16 +47,7 @@ _LOST = "08006"
 
 @dataclass(frozen=True)
 class CopyLogin:
-    """Where and how to connect; picklable, and silent about secrets.
-
-    Attributes:
-        host: Name or address of the server.
-        port: Its port.
-        database: Name of the database.
-        user: User name.
-        password: Password; None if the server asks for none.
-        parameters: Further parameters of libpq.
-    """
+    """Where and how to connect; picklable, and silent about secrets."""
 
     host: str
     port: int
@@ -79,12 +70,7 @@ class CopyLogin:
 
 
 class CopyError(RuntimeError):
-    """A failure of the server or the connection.
-
-    Args:
-        message: The server's words.
-        state: SQLSTATE.
-    """
+    """A failure of the server or the connection."""
 
     def __init__(self, message: str, state: str) -> None:
         self.state = state
@@ -100,7 +86,6 @@ class CopySession:
     """A transaction that reads.
 
     Args:
-        login: The server.
         begin: Statements that begin it.
 
     Raises:
@@ -137,7 +122,6 @@ class CopySession:
             query: The SELECT, or (without `copy`) another statement.
             schema: Types of the columns; None for those that the database has.
             size: Bytes of a batch.
-            copy: Whether to use COPY.
 
         Raises:
             CopyError: The server rejects the query, or the connection is lost.
@@ -252,12 +236,7 @@ def copy_error(error: BaseException) -> CopyError:
 
 @dataclass(frozen=True)
 class CopySource:
-    """A database that is read by COPY.
-
-    Attributes:
-        login: How to connect.
-        begin: Statements that begin each session.
-    """
+    """A database that is read by COPY."""
 
     login: CopyLogin
     begin: tuple[str, ...] = begin_statements(None)
@@ -284,9 +263,6 @@ class CopyTask:
     """Reads parts, for `mapInArrow`: numbers of parts in, their rows out.
 
     Attributes:
-        source: The database.
-        queries: The SELECT of each part.
-        schema: Names and types of its columns.
         size: Bytes of a batch.
     """
 

@@ -85,7 +85,6 @@ def typed_columns(
     Args:
         frame: The rows read: arrays as JSON text, and dates and timestamps as days and microseconds
             since 1970, if the expression returns them so.
-        columns: What to select, in this order.
         names: The names of these columns in `frame`, if they are not their own.
     """
 
@@ -167,12 +166,8 @@ class JdbcQuery:
     Spark's reader does not quote.
 
     Attributes:
-        dialect: Dialect of the database.
         source: The table's name, with its snapshot if any, or a query in parentheses.
         columns: Selected columns, in this order.
-        options: Options of Spark's reader.
-        key: The replication key, if there is one.
-        conditions: Conditions that every row must meet.
         copy: How to read by COPY; None for JDBC.
     """
 

@@ -135,8 +135,6 @@ class JdbcQueryRunner:
     """Runs queries through Spark's JDBC reader; retries temporary failures.
 
     Args:
-        spark: The session.
-        connection: The database, which has a URL.
         where: The place that errors name; by default the connection.
         options: Options of the reader, if not those of the connection alone.
 
@@ -190,10 +188,7 @@ def described_table(
     """Describe one table as it is now.
 
     Args:
-        run_query: Queries the database.
-        connection: The database.
         parts: Schema and name, or the name alone.
-        where: The place that errors name.
 
     Raises:
         SourceError: The table does not exist, or the database cannot be reached.

@@ -64,8 +64,6 @@ class TableStatistics:
     Attributes:
         pages: Blocks of its largest partition; None if parts cannot be ranges of blocks.
         size: Bytes; None if unknown.
-        rows: Estimated rows; None if unknown.
-        key: Statistics of the replication key, if there is one.
     """
 
     pages: int | None = None
@@ -100,7 +98,6 @@ def part_count(statistics: TableStatistics, parallelism: int, wanted: int | None
     """Choose the number of parts of a table that are read in parallel.
 
     Args:
-        statistics: Its statistics.
         parallelism: How many tasks can run at the same time.
         wanted: The user's choice, if any.
     """
@@ -129,11 +126,8 @@ def plan_parts(
     filters.
 
     Args:
-        statistics: Statistics of the table.
-        parts: Parts that are read in parallel.
         start: The bookmark, if the stream is incremental and has one.
         key_type: The replication key's Spark type, if the stream is incremental.
-        end: The upper bound of the replication key, if it has one.
         ordered: The user wants rows in the order of the key.
     """
     key = statistics.key

@@ -53,10 +53,6 @@ class JdbcRead:
     """One read of a table or query.
 
     Attributes:
-        spark: The session.
-        connection: The database.
-        plan: The stream's plan.
-        options: The stream's JDBC options.
         query: The query, in sessions without a snapshot.
         table: The table; None for a query.
         split: The user's partition column, if any.

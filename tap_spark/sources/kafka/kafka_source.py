@@ -79,8 +79,6 @@ class LayoutReader:
     """Finds out how messages are read. Its methods raise SourceError if it cannot.
 
     Args:
-        spark: The session.
-        stream: The stream.
         sample: Returns its newest messages; called only if columns of JSON are not known.
     """
 

@@ -66,7 +66,6 @@ class KafkaMark:
         until: Where the interrupted run was going to end; empty if none was interrupted. A run
             that goes on reads the same slices as that one would have, so that a target sees
             the same records in the same order.
-        topic_id: The topic.
     """
 
     offsets: Offsets
@@ -154,7 +153,6 @@ def from_start(facts: TopicFacts, offsets: Mapping[int, int | None]) -> OffsetRa
     """Return what to read from given offsets to the end.
 
     Args:
-        facts: The topic.
         offsets: Where to begin; a partition that is missing begins with its first message, one with
             None at its end.
 

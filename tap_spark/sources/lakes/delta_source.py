@@ -59,11 +59,9 @@ class DeltaVersion:
     """One line of DESCRIBE HISTORY.
 
     Attributes:
-        number: The version.
         at_micros: Time of the commit, in microseconds since the epoch.
         operation: Delta's name of the operation.
         parameters: Its parameters, mostly JSON texts.
-        metrics: Its metrics.
         blind_append: Whether it only added rows.
     """
 
@@ -151,12 +149,7 @@ MOST_FILES = 10_000
 
 
 def rows_in_log(folder: str, version: int) -> int | None:
-    """Return the rows of a version by the statistics of its files; None if they do not tell.
-
-    Args:
-        folder: Folder of the table.
-        version: The version.
-    """
+    """Return the rows of a version by the statistics of its files; None if they do not tell."""
     try:
         from deltalake import DeltaTable  # noqa: PLC0415
         from deltalake.exceptions import DeltaError  # noqa: PLC0415
@@ -189,7 +182,6 @@ class DeltaPinned(Pinned):
 
     Attributes:
         has_feed: Whether its change data feed is on now.
-        files: Number of its files now.
     """
 
     has_feed: bool = False

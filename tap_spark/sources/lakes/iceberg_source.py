@@ -53,7 +53,6 @@ class IcebergSnapshot:
     """One snapshot.
 
     Attributes:
-        number: Its id.
         parent: Id of the snapshot before it; None for the first.
         at_micros: Time of the commit, in microseconds since the epoch.
         operation: append, overwrite, delete, replace; empty if unknown.
@@ -104,7 +103,6 @@ class IcebergMetadata:
         table_id: Its UUID; None if unknown.
         current: Id of its newest snapshot; None if it has none.
         snapshots: By id.
-        identifiers: Names of the identifier fields.
         schema_id: Id of today's schema; None if unknown.
         schemas: Schemas by their id, as the format has them.
     """
@@ -265,7 +263,6 @@ class IcebergPinned(Pinned):
     """An Iceberg table at a snapshot.
 
     Attributes:
-        metadata: Its metadata file.
         location: The table's name, or the path that Spark loads.
         is_file: Whether the location is that metadata file, which fixes the snapshot.
     """

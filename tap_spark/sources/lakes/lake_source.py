@@ -74,7 +74,6 @@ def net_changes(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     Args:
         frame: Rows with `ORDER`, `OLD` and `AT`.
-        keys: Columns of the primary key; may be empty.
     """
     changed = _without_unchanged(frame)
     if not keys:
@@ -89,7 +88,6 @@ def as_records(frame: DataFrame, *, ordered: bool) -> DataFrame:
     """Return the records: `_sdc_deleted_at` comes last, and only deleted rows have it.
 
     Args:
-        frame: Rows with `ORDER`, `OLD` and `AT`.
         ordered: Sort by commit, deletions first.
     """
     if ordered:
@@ -162,7 +160,6 @@ class Pinned:
     """A table at the version that the run reads.
 
     Attributes:
-        struct: Its columns.
         position: Version or snapshot; None if the table has none yet.
         table_id: Identifies the table, even after another one took its name; None if unknown.
     """
@@ -416,10 +413,8 @@ class LoggedCommit:
     """One version or snapshot.
 
     Attributes:
-        position: Its number.
         before: The number of the commit before it; None for the first.
         at_micros: Time of the commit, in microseconds since the epoch.
-        how: How its changes are read.
         rows: Approximate number of changed rows.
         only_new: Whether it did not remove rows.
         alone: Whether it cannot be read with earlier commits, as columns changed.
@@ -443,8 +438,6 @@ def group_commits(
     """Group the commits that are read together, in order.
 
     Args:
-        commits: In their order.
-        max_commits: Most commits of a group.
         max_rows: Most changed rows of a group of several commits. Commits that are compared
             have neither limit: comparing many costs as much as comparing one.
     """

@@ -224,7 +224,6 @@ class TableLocation:
     """A folder that is a table.
 
     Attributes:
-        path: The folder.
         format: `delta` or `iceberg`.
         parts: Names of the folders from the connection's folder down to it.
     """

@@ -44,7 +44,6 @@ class QueryRunner(Protocol):
         """Run one SELECT and return its rows.
 
         Args:
-            query: The statement.
             texts: Columns to fetch as text, if the driver does not know its own types.
 
         Returns:
@@ -87,7 +86,6 @@ class ColumnInfo:
         sql_type: The database's name of the type, with precision: `numeric(38,10)`.
         spark_type: Spark's type of the column. `typed_columns` casts what the expression returns
             (arrays: JSON text; dates and timestamps: days and microseconds since 1970).
-        nullable: Whether null is allowed.
         expression: SQL that selects the column, quoted, without an alias.
         read_as: Spark's type of the expression for `customSchema`; empty if Spark's reader finds
             it by itself.
@@ -111,9 +109,7 @@ class TableInfo:
 
     Attributes:
         schema: Its schema (in MySQL: its database); None if there is none.
-        name: Its name.
         kind: `table`, `partitioned`, `view`, `materialized view` or `foreign`.
-        columns: Its columns, in the table's order.
         primary_key: Columns of the primary key, in the key's order; empty without one.
         replication_keys: Columns that can be replication keys, in the table's order.
         row_count: The database's estimate; None if it has none.
@@ -164,7 +160,6 @@ class Dialect:
         """Describe every table and view the user may read, by a handful of metadata queries.
 
         Args:
-            run_query: Queries the database.
             only: Describe this table alone, even if the user may not read it.
         """
         raise NotImplementedError
@@ -200,8 +195,6 @@ class Dialect:
         Args:
             columns: The columns whose bytes count.
             source: The table's name, or a named subquery.
-            table: The table; None for a query.
-            rows: How many rows to look at.
 
         Returns:
             None if the driver does not keep many rows, or the widths cannot be had.
@@ -249,7 +242,6 @@ class Dialect:
         """Select the greatest value of a column, under the column's name, as the database orders.
 
         Args:
-            column: The column.
             source: A table or subquery, with its conditions in parentheses.
         """
         key = self.quote(column.name)
