@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from tap_spark.sources.jdbc.dialects.dialect import TableInfo
+    from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableInfo
     from tap_spark.sources.jdbc.jdbc_query import JdbcQuery
 
 _log = logging.getLogger("tap-spark")
@@ -318,9 +318,12 @@ def opened(login: CopyLogin, action: Callable[[CopySession], T]) -> T:
 
 
 def asked(
-    login: CopyLogin, connection: ConnectionConfig, where: Where, action: Callable[[CopySession], T]
+    login: CopyLogin,
+    connection: ConnectionConfig,
+    where: Where | None,
+    action: Callable[[QueryRunner], T],
 ) -> T:
-    """Do something with a session of its own; retry temporary failures.
+    """Query a database through a session that is closed then; retry temporary failures.
 
     Raises:
         SourceError: The database cannot be reached, or rejects a query.
@@ -328,7 +331,7 @@ def asked(
 
     def alone(session: CopySession) -> T:
         with closing(session):
-            return action(session)
+            return action(SessionQueries(session))
 
     return with_retries(lambda: opened(login, alone), connection, where)
 

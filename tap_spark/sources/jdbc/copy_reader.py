@@ -7,24 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.jdbc.metadata import begin_statements
 from tap_spark.sources.source_failures import COPY_BEGIN, COPY_END
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo
-
 
 BATCH_BYTES, FILE_BATCH_BYTES = 512 * 1024, 8 * 1024 * 1024
 """Bytes of a batch whose rows go on at once, and of one for files; a longer row is one alone."""
@@ -185,31 +178,6 @@ def _typed(array: pa.Array, wanted: pa.Field) -> pa.Array:
     return array if array.type == wanted.type else array.cast(wanted.type)
 
 
-_TYPES: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.int32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-
-
-def _copied_type(words: str) -> pa.DataType:
-    """Return what an expression returns: dates as numbers, arrays as JSON text."""
-    if words.startswith("array<"):
-        return pa.string()
-    if words.startswith("decimal("):
-        precision, scale = words[len("decimal(") : -1].split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return _TYPES[words]
-
-
 def _explained(call: Any) -> Any:
     """Call ADBC; convert what it raises."""
     try:
@@ -245,8 +213,8 @@ class CopySource:
         """Return the database as of an exported snapshot."""
         return replace(self, begin=begin_statements(snapshot))
 
-    def task(self, queries: Sequence[str], columns: Sequence[ColumnInfo]) -> CopyTask:
-        """Return what reads the rows of SELECTs of columns `c0`, `c1`, …, each in one task.
+    def task(self, queries: Sequence[str], schema: pa.Schema) -> CopyTask:
+        """Return what reads the rows of SELECTs, each in one task.
 
         Raises:
             CopyError: The server cannot be reached, or rejects the first of them.
@@ -254,7 +222,6 @@ class CopySource:
         # What the server rejects is an error here, not that of a job.
         with closing(CopySession(self.login, self.begin)) as session:
             session.rows(f"{queries[0]} LIMIT 0")
-        schema = pa.schema([(f"c{n}", _copied_type(c.spark_type)) for n, c in enumerate(columns)])
         return CopyTask(self, tuple(queries), schema)
 
 
@@ -275,13 +242,6 @@ class CopyTask:
     def __name__(self) -> str:
         """Return what plans and Spark's pages show."""
         return self.queries[0]
-
-    def frame(self, numbers: DataFrame) -> DataFrame:
-        """Return the rows of the parts with these numbers."""
-        from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
-
-        fields = [StructField(f.name, from_arrow_type(f.type), True) for f in self.schema]
-        return numbers.mapInArrow(self, StructType(fields))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow_in_task()

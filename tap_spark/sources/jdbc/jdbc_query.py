@@ -275,9 +275,13 @@ class JdbcQuery:
     def _copied(self, spark: SparkSession, queries: Sequence[str]) -> Slice:
         """Return the rows of parts; tasks have them as the frame does, except arrays."""
         assert self.copy is not None  # noqa: S101
-        task = self.copy.task(queries, self.columns)
+        copied = struct_of(
+            replace(item, name=f"c{n}", spark_type=_copied_type(item.spark_type), nullable=True)
+            for n, item in enumerate(self.columns)
+        )
+        task = self.copy.task(queries, struct_to_arrow(copied))
         numbers = spark.range(0, len(queries), 1, len(queries))
-        frame = self._named(task.frame(numbers))
+        frame = self._named(numbers.mapInArrow(task, copied))
         if any(item.spark_type.startswith(_ARRAY) for item in self.columns):
             return Slice(frame)
         read = replace(task, schema=struct_to_arrow(frame.schema), size=FILE_BATCH_BYTES)
@@ -299,6 +303,11 @@ class JdbcQuery:
     def _named(self, frame: DataFrame) -> DataFrame:
         names = [f"c{number}" for number in range(len(self.columns))]
         return frame.select(*typed_columns(frame, self.columns, names))
+
+
+def _copied_type(words: str) -> str:
+    """Return what an expression returns: dates as numbers, arrays as JSON text."""
+    return "string" if words.startswith(_ARRAY) else {"date": "int"}.get(words, words)
 
 
 def session_options(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from shared.engine.engine import Engine
 from shared.errors import SettingsError, SourceError, Where
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from tap_spark.sources.jdbc.copy_reader import CopySession
+    from tap_spark.sources.jdbc.copy_reader import CopyLogin, CopySession
     from tap_spark.sources.jdbc.dialects.dialect import Dialect, QueryRunner
 
 
@@ -135,7 +134,6 @@ def fitting_rows(
     return fetch_rows(max(mean, row["mean"] or 0), row["most"] or 0, limit)
 
 
-T = TypeVar("T")
 QUERY = "tap_spark_query"
 _NUMBER = re.compile(r"(?i)numeric|decimal|number")
 _TWICE = re.compile(r"COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists")
@@ -188,24 +186,23 @@ class JdbcSource:
 
     def schema_on_driver(self, engine: Engine) -> StructType | None:  # noqa: ARG002
         """See `DriverSource.schema_on_driver`."""
-
-        def described(session: CopySession) -> StructType:
-            with closing(session):
-                table = self._table_on_driver(session)
-            self.key_properties = self.key_properties or table.primary_key
-            return struct_of(table.columns)
-
-        return self._on_driver(described)
+        login = self._login_of_driver()
+        if login is None:
+            return None
+        table = asked(login, self.connection, self.where, self._described)
+        self.key_properties = self.key_properties or table.primary_key
+        return struct_of(table.columns)
 
     def read_on_driver(
         self, plan: StreamPlan, form: RowForm | None, engine: Engine
     ) -> DriverRows | None:
         """See `DriverSource.read_on_driver`."""
-        if form is None:
+        login = None if form is None else self._login_of_driver()
+        if form is None or login is None:
             return None
 
         def read(session: CopySession) -> DriverRows | None:
-            table = self._table_on_driver(session)
+            table = self._described(SessionQueries(session))
             query = self._planned(plan, table.columns, table)
             wanted = self.options.partitions
             rows = copied_rows(CopyRead(session, plan, query, table, wanted), form, engine)
@@ -213,19 +210,15 @@ class JdbcSource:
                 session.close()
             return rows
 
-        return self._on_driver(read)
+        return with_retries(lambda: opened(login, read), self.connection, self.where)
 
-    def _on_driver(self, action: Callable[[CopySession], T]) -> T | None:
-        """Do something with a session that reads by COPY; return None if JDBC reads the stream."""
+    def _login_of_driver(self) -> CopyLogin | None:
+        """Return how the driver reads the stream by COPY; None if JDBC reads it."""
         if why_spark(self.stream):
             return None
-        login = RULE.login(self.connection, self.where, self.options.reader)
-        if login is None:
-            return None
-        return with_retries(lambda: opened(login, action), self.connection, self.where)
+        return RULE.login(self.connection, self.where, self.options.reader)
 
-    def _table_on_driver(self, session: CopySession) -> TableInfo:
-        run_query = SessionQueries(session)
+    def _described(self, run_query: QueryRunner) -> TableInfo:
         return described_table(run_query, self.connection, self.parts, self.where)
 
     def _planned(
@@ -278,9 +271,8 @@ class JdbcSource:
         if not self.parts:
             return None
         if copy is not None:
-            return asked(copy.login, self.connection, self.where, self._table_on_driver)
-        run_query = JdbcQueryRunner(spark, self.connection, self.where)
-        return described_table(run_query, self.connection, self.parts, self.where)
+            return asked(copy.login, self.connection, self.where, self._described)
+        return self._described(JdbcQueryRunner(spark, self.connection, self.where))
 
     def _fitted(
         self,
@@ -423,14 +415,7 @@ class DatabaseTables:
     def tables_on_driver(self) -> Iterable[DiscoveredTable] | None:
         """See `DriverLister.tables_on_driver`."""
         login = RULE.login(self._config)
-        if login is None:
-            return None
-
-        def listed(session: CopySession) -> list[DiscoveredTable]:
-            with closing(session):
-                return self._listed(SessionQueries(session))
-
-        return with_retries(lambda: opened(login, listed), self._config)
+        return None if login is None else asked(login, self._config, None, self._listed)
 
     def _listed(self, run_query: QueryRunner) -> list[DiscoveredTable]:
         return [

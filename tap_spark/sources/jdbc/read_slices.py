@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from shared.errors import Where
 from shared.spark.session import parallelism
 from tap_spark.sources.frame_helpers import col
-from tap_spark.sources.jdbc.copy_driver import SessionQueries, asked, copy_snapshot
+from tap_spark.sources.jdbc.copy_driver import asked, copy_snapshot
 from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, KeyOrder
 from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, session_options, snapshot_of
 from tap_spark.sources.jdbc.metadata import JdbcQueryRunner
@@ -142,7 +142,7 @@ def _statistics(read: JdbcRead, table: TableInfo) -> TableStatistics:
     copy = read.query.copy
     if copy is None:
         return by(JdbcQueryRunner(read.spark, read.connection, read.where))
-    return asked(copy.login, read.connection, read.where, lambda one: by(SessionQueries(one)))
+    return asked(copy.login, read.connection, read.where, by)
 
 
 def _part_plan(read: JdbcRead, statistics: TableStatistics, parts: int) -> PartPlan:
