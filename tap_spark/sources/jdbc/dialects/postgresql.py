@@ -391,7 +391,11 @@ class PostgreSqlDialect(Dialect):
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
         written = super().literal(value, column)
-        return f"{written}::uuid" if column.sql_type == "uuid" else written
+        if column.sql_type == "uuid":
+            return f"{written}::uuid"
+        # Money is read as a number, with which the server does not compare it.
+        is_money = column.expression.startswith(f"{self.quote(column.name)}::numeric(")
+        return f"({written})::numeric::money" if is_money else written
 
     def day(self, day: str) -> str:
         """Write a day of any year."""
@@ -399,9 +403,5 @@ class PostgreSqlDialect(Dialect):
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
         """Write a date or timestamp as SQL."""
-        del column
-        if kind == "date":
-            return f"DATE '{day}'"
-        if kind == "timestamp":
-            return f"TIMESTAMPTZ '{day} {clock}{zone}'"
-        return f"TIMESTAMP '{day} {clock}'"
+        written = super().moment(kind, day, clock, zone, column)
+        return written.replace("TIMESTAMP", "TIMESTAMPTZ") if kind == "timestamp" else written
