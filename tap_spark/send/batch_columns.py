@@ -148,9 +148,7 @@ def record_input(slice_: Slice, key: str | None) -> TaskInput:
     for n in ready:
         columns[n] = json_column(columns[n], fields[n].dataType)
     numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)] or [F.lit("")]
-    keys = () if key is None else key_columns(slice_, key)
-    kept = keys if slice_.key_column else keys[:1]
-    frame = slice_.frame.select(*numbered, *kept, *_marks(slice_))
+    frame = slice_.frame.select(*numbered, *_tracking(slice_, key))
     return TaskInput(frame, frame.schema, None, ready if fields else frozenset({0}))
 
 
@@ -160,8 +158,7 @@ def line_frame(slice_: Slice, key: str | None) -> DataFrame:
     If the record may lack the key, a third column has it as a record of its own.
     """
     line = F.concat(record_json(record_of(slice_)), F.lit("\n")).alias(LINE)
-    keys = () if key is None else key_columns(slice_, key)
-    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]), *_marks(slice_))
+    return slice_.frame.select(line, *_tracking(slice_, key))
 
 
 def typed_frame(slice_: Slice, key: str | None, *, flat: bool) -> DataFrame:
@@ -177,14 +174,17 @@ def typed_frame(slice_: Slice, key: str | None, *, flat: bool) -> DataFrame:
     columns = [_column(field, flat=flat) for field in record_of(slice_).fields]
     # Named by number: tasks get columns by names, in which dots have a meaning.
     numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)]
+    return slice_.frame.select(*numbered, *_tracking(slice_, key, alone=True))
+
+
+def _tracking(slice_: Slice, key: str | None, *, alone: bool = False) -> Iterator[Column]:
+    """Yield the columns that track the key, with it alone if records may lack it, and the mark of
+    filtered rows.
+    """
     keys = () if key is None else key_columns(slice_, key)
-    return slice_.frame.select(*numbered, *keys, *_marks(slice_))
-
-
-def _marks(slice_: Slice) -> list[Column]:
-    if slice_.filtered_column is None:
-        return []
-    return [F.col(slice_.filtered_column).isNotNull().alias(FILTERED)]
+    yield from keys if alone or slice_.key_column else keys[:1]
+    if slice_.filtered_column is not None:
+        yield F.col(slice_.filtered_column).isNotNull().alias(FILTERED)
 
 
 def _column(field: T.StructField, *, flat: bool) -> Column:

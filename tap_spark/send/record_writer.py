@@ -14,6 +14,8 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -98,42 +100,33 @@ class SparkJob(Generic[T]):
 
     def __init__(self, spark: SparkSession | SparkContext, action: Callable[[], T]) -> None:
         self._spark = spark
-        self._action = action
         self._tag = f"tap-spark-{uuid.uuid4().hex}"
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="spark-job", daemon=True)
-        self._thread.start()
+        self._ended: Future[T] = Future()
+        threading.Thread(target=self._run, args=(action,), name="spark-job", daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, action: Callable[[], T]) -> None:
         try:
             JobTags(self._spark).add(self._tag)
-            self._result.append(self._action())
+            self._ended.set_result(action())
         except BaseException as error:
-            self._error = error
-        finally:
-            self._done.set()
+            self._ended.set_exception(error)
 
     def wait(self, seconds: float) -> bool:
         """Return whether the job has ended, after `seconds` at most; raises its failure."""
-        ended = self._done.wait(seconds)
-        if self._error is not None:
-            raise self._error
-        return ended
+        if not futures.wait([self._ended], seconds).done:
+            return False
+        self._ended.result()
+        return True
 
     def result(self) -> T:
         """Wait for the result; raises the failure of the job."""
-        self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
+        return self._ended.result()
 
     def cancel(self) -> None:
         """Cancel the job if it still runs; waits for two seconds at most."""
-        if not self._done.is_set():
+        if not self._ended.done():
             interrupt(self._spark, self._tag)
-            self._done.wait(CANCEL_SECONDS)
+            futures.wait([self._ended], CANCEL_SECONDS)
 
 
 SPOOL_CHUNK_BYTES = 8 * 1024 * 1024

@@ -248,13 +248,8 @@ def end_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
     """Return the state after a run of a stream, which has a bookmark from then on, if only `{}`."""
     state = finish_stream(state, plan)
     state["bookmarks"].setdefault(plan.tap_stream_id, {})
-    return state if plan.runs_since_keys is None else count_run(state, plan)
-
-
-def count_run(state: Mapping[str, Any], plan: StreamPlan) -> State:
-    """Return the state after a run of a stream that sends the keys of all rows now and then."""
     if plan.runs_since_keys is None:
-        return _copy(state)
+        return state
     runs = 0 if plan.sends_keys else plan.runs_since_keys
     return advance_positions(plan, {RUNS_SINCE_KEYS: runs}, state)
 

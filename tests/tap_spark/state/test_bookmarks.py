@@ -15,7 +15,7 @@ from shared.errors import SourceError
 from tap_spark.state.bookmarks import (
     advance,
     advance_positions,
-    count_run,
+    end_stream,
     finish_stream,
     greater_bookmark,
     load_state,
@@ -56,9 +56,9 @@ def test_runs_without_the_keys_of_all_rows_are_counted():
     config = StreamConfig(name="s", format="parquet", path="x", deletes_every=2)
     plan = replace(PLAN, config=config, bookmark={"replication_key_value": 3})
     marks = [
-        bookmark(count_run(STATE, replace(plan, runs_since_keys=runs))) for runs in (None, 1, 2)
+        bookmark(end_stream(STATE, replace(plan, runs_since_keys=runs))) for runs in (None, 1, 2)
     ]
-    assert marks == [None, {"runs_since_keys": 1}, {"runs_since_keys": 0}]
+    assert marks == [{}, {"runs_since_keys": 1}, {"runs_since_keys": 0}]
 
 
 def test_an_unordered_stream_keeps_markers_until_its_end():
