@@ -145,7 +145,6 @@ class _Draft:
 def _commented(
     stream: Mapping[str, Any], files: Sequence[ListedFile], *, is_first: bool
 ) -> dict[str, Any]:
-    """Return the settings of a stream, with comments."""
     form = source_format(stream["format"])
     texts = []
     if is_first:
@@ -177,7 +176,6 @@ def _separator(files: Iterable[ListedFile]) -> str | None:
 
 
 def _entries(place: str) -> tuple[TableWalk, list[TableLocation], list[str]]:
-    """Return the tables and folders in a folder."""
     try:
         walk = table_walk(place)
         return walk, list(walk.tables(walk.root)), walk.entries(walk.root)[0]
@@ -321,7 +319,6 @@ def _database_name(url: str) -> str:
 
 
 def _included(tables: Sequence[DiscoveredTable] | None) -> dict[str, Any]:
-    """Return the setting `include`, with comments."""
     if tables is None:
         text = "init could not ask for the tables; --discover lists them."
     elif not 0 < len(tables) <= MOST_TABLES:

@@ -372,7 +372,6 @@ def _cells(entry: Mapping[str, Any], rows: Mapping[str, str]) -> tuple[str, ...]
 
 
 def _columns(entry: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, type and role of each column."""
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     metadata = metadata_of(entry)

@@ -57,50 +57,41 @@ def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
     return ranked.alias("key"), own.alias("own")
 
 
-def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -> pa.Schema:
-    """Return the schema of the files, by that of `file_input`."""
-    text = FORMATS[form].text
-    followed = 0 if key is None else 1 if text and slice_.key_column is None else 2
-    marks = 0 if slice_.filtered_column is None else 1
-    fields = laid.fields[: len(laid.fields) - followed - marks]
-    if not text:
-        named = zip(fields, record_of(slice_).names, strict=True)
-        fields = [T.StructField(name, field.dataType, field.nullable) for field, name in named]
-    return struct_to_arrow(T.StructType(fields))
-
-
 @dataclass(frozen=True)
 class TaskInput:
     """What tasks get to write.
 
     Attributes:
         frame: Input of the tasks.
-        schema: The columns to write, then those that track the key.
         read: Reads the rows from the input; None if the input has them.
         ready: Positions of columns that hold JSON text, in rows to write as JSON.
     """
 
     frame: DataFrame
-    schema: T.StructType
     read: OfBatches | None = None
     ready: frozenset[int] = frozenset()
 
 
-def file_input(slice_: Slice, form: str, key: str | None) -> TaskInput:
-    """Return the input of tasks that write files of a format, with columns to track the key.
+def file_input(slice_: Slice, form: str, key: str | None) -> tuple[TaskInput, pa.Schema]:
+    """Return the input of tasks that write files of a format, and the schema of the files.
 
-    If rows are filtered, the last column, `FILTERED`, marks them.
+    Columns to track the key come after those of the files. If rows are filtered, the last column,
+    `FILTERED`, marks them.
     """
-    codec, tasks = FORMATS[form], slice_.own_tasks
+    codec, tasks, record = FORMATS[form], slice_.own_tasks, record_of(slice_)
     frame = line_frame(slice_, key) if codec.text else typed_frame(slice_, key, flat=codec.flat)
+    columns = zip([LINE] if codec.text else record.names, frame.schema.fields, strict=False)
+    schema = struct_to_arrow(
+        T.StructType([T.StructField(name, f.dataType, f.nullable) for name, f in columns])
+    )
     if codec.text and slice_.filtered_column is None:
-        rows, names = record_input(slice_, key), tuple(record_of(slice_).names)
-        lines = chain(rows.read, RecordLines(names, rows.ready, "", "\n"))
-        return TaskInput(rows.frame, frame.schema, lines)
-    kinds = [field.dataType for field in record_of(slice_).fields]
+        rows = record_input(slice_, key)
+        lines = chain(rows.read, RecordLines(tuple(record.names), rows.ready, "", "\n"))
+        return TaskInput(rows.frame, lines), schema
+    kinds = [field.dataType for field in record.fields]
     if tasks and not any(isinstance(kind, (*_NESTED, *_TEXT_ONLY)) for kind in kinds):
-        return TaskInput(tasks.numbers, frame.schema, _with_key(slice_, tasks, key, alone=True))
-    return TaskInput(frame, frame.schema)
+        return TaskInput(tasks.numbers, _with_key(slice_, tasks, key, alone=True)), schema
+    return TaskInput(frame), schema
 
 
 def _with_key(
@@ -143,13 +134,13 @@ def record_input(slice_: Slice, key: str | None) -> TaskInput:
     fields, tasks = record_of(slice_).fields, slice_.own_tasks
     ready = frozenset(n for n, field in enumerate(fields) if not is_plain_type(field.dataType))
     if tasks and fields and not ready:
-        return TaskInput(tasks.numbers, slice_.frame.schema, _with_key(slice_, tasks, key))
+        return TaskInput(tasks.numbers, _with_key(slice_, tasks, key))
     columns = [F.col(quoted(field.name)) for field in fields]
     for n in ready:
         columns[n] = json_column(columns[n], fields[n].dataType)
     numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)] or [F.lit("")]
     frame = slice_.frame.select(*numbered, *_tracking(slice_, key))
-    return TaskInput(frame, frame.schema, None, ready if fields else frozenset({0}))
+    return TaskInput(frame, None, ready if fields else frozenset({0}))
 
 
 def line_frame(slice_: Slice, key: str | None) -> DataFrame:

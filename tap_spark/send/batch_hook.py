@@ -98,7 +98,6 @@ def _checked(settings: BatchConfig | Mapping[str, Any]) -> BatchConfig:
 def _tables(
     records: Iterable[Record], schema: Mapping[str, Any], form: EncodingFormat, size: int
 ) -> Iterator[pa.Table]:
-    """Yield the rows of each file."""
     import pyarrow as pa  # noqa: PLC0415
 
     lines = map(_line, records)

@@ -22,7 +22,7 @@ from shared.singer.messages import batch_line, keys_line
 from shared.spark.session import parallelism, stream_arrow
 from shared.storage.access import StorageOptions, delete_all
 from shared.storage.urls import shown
-from tap_spark.send.batch_columns import file_input, file_schema
+from tap_spark.send.batch_columns import file_input
 from tap_spark.send.batch_plan import (
     NO_FILE,
     STORAGE_FAILED,
@@ -288,11 +288,10 @@ class BatchWriter:
         """Write and announce the full files of a slice; return left-over files and their key."""
         plan, rows = self._plan, self._batch.batch_size
         key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-        source = file_input(slice_, self._batch.format, key)
+        source, schema = file_input(slice_, self._batch.format, key)
         frame = source.frame
         if rows is not None:
             frame = frame.coalesce(1 if slice_.ordered else parallelism(self._spark()))
-        schema = file_schema(source.schema, slice_, self._batch.format, key)
         writer = self._writer = self._file_writer(schema)
         folder = self._folder_for_leftovers()
         before = self._leftovers if slice_.ordered else ()

@@ -233,7 +233,6 @@ class RecordLines:
     after: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run on the batches of one partition."""
         texts = RecordTexts(self.names, self.ready, self.before, self.after)
         width = len(self.names) or 1
         for batch in batches:

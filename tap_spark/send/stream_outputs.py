@@ -255,7 +255,6 @@ def _output(
 
 
 def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
-    """Combine the problems of several errors into one error."""
     problems: dict[str, None] = {}
     for error in errors:
         own = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
@@ -281,7 +280,6 @@ def _plain(struct: StructType) -> StructType:
 
 
 def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
-    """Return a new plan with the name, schema and keys of the output."""
     stream, schema, keys = written.stream, written.schema, written.key_properties
     return replace(plan, stream=stream, schema=schema, key_properties=keys)
 

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -83,7 +83,7 @@ def dry_run(
         _, plans, _ = planned(engine, config, catalog, state, failures, options)
         for plan in plans:
             try:
-                _logger.info("%s", plan_line(plan, _file_facts(plan)))
+                _logger.info("%s", plan_line(plan, _files_of(plan)))
             except SourceError as error:
                 errors.append(error)
                 if failures is not None:
@@ -96,8 +96,8 @@ def dry_run(
         raise all_of(errors)
 
 
-def _file_facts(plan: StreamPlan) -> FileFacts | None:
-    """List the files of a stream; None if it has none, or only Spark may have access to them."""
+def _files_of(plan: StreamPlan) -> str | None:
+    """Describe the files of a stream; None if it has none, or only Spark may have access to them."""
     source = source_for(plan.config)
     if not isinstance(source, DriverFiles):
         return None
@@ -107,38 +107,26 @@ def _file_facts(plan: StreamPlan) -> FileFacts | None:
     with reading(plan):
         files = list_files(tuple(source.paths))
     new = new_bytes(plan, files) if resumes else None
-    return FileFacts(len(files), sum(file.size for file in files), new)
+    return files_text(len(files), sum(file.size for file in files), new)
 
 
 SHOWN_COLUMNS = 10
 
 
-@dataclass(frozen=True)
-class FileFacts:
-    """The files of a stream, as far as they are known without a look into them.
-
-    Attributes:
-        size: Their bytes.
-        new: The bytes that a run has not read yet; None if it reads all of them.
-    """
-
-    count: int
-    size: int
-    new: int | None = None
-
-    def __str__(self) -> str:
-        new = "" if self.new is None else f", {_size(self.new)} of it new"
-        return f"{self.count} file(s), {_size(self.size)}{new}"
+def files_text(count: int, size: int, new: int | None = None) -> str:
+    """Describe files by their number and bytes; `new` are bytes to read, if not all of them are."""
+    more = "" if new is None else f", {_size(new)} of it new"
+    return f"{count} file(s), {_size(size)}{more}"
 
 
-def plan_line(plan: StreamPlan, files: FileFacts | None = None) -> str:
-    """Describe what a run would read of a stream, with its files if they can be listed."""
+def plan_line(plan: StreamPlan, files: str | None = None) -> str:
+    """Describe what a run would read of a stream, with its files as `files_text` describes them."""
     names = ", ".join(plan.columns[:SHOWN_COLUMNS])
     more = ", ..." if len(plan.columns) > SHOWN_COLUMNS else ""
     columns = f"{len(plan.columns)} column(s): {names}{more}"
     parts = [f"{plan.method.value} {_range(plan)}", columns]
     parts += ["then the keys of every row"] if plan.sends_keys else []
-    return f"stream '{plan.stream}': " + "; ".join(parts + ([str(files)] if files else []))
+    return f"stream '{plan.stream}': " + "; ".join(parts + ([files] if files else []))
 
 
 def _range(plan: StreamPlan) -> str:
@@ -261,7 +249,6 @@ def preview(
 
 
 def _streams(lines: IO[bytes]) -> dict[str, tuple[list[str], list[Row]]]:
-    """Return the columns and rows of each stream."""
     streams: dict[str, tuple[list[str], list[Row]]] = {}
     for message in map(json.loads, lines):
         if message["type"] == "SCHEMA":

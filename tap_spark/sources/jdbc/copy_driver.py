@@ -280,7 +280,6 @@ class SessionQueries:
         self._session = session
 
     def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Run one SELECT and return its rows."""
         del texts
         rows = self._session.rows(query.strip())
         return [{name.lower(): value for name, value in row.items()} for row in rows]

@@ -453,7 +453,6 @@ class IcebergSource(LakeSource):
         return spark.read.options(**self.stream.options)
 
     def _load(self, reader: DataFrameReader, location: str, table: str = "") -> DataFrame:
-        """Load the table, or one of its metadata tables."""
         if self.name:
             return reader.table(f"{location}.{table}" if table else location)
         activate(reader)
@@ -467,7 +466,6 @@ def _of_iceberg(pinned: Pinned) -> IcebergPinned:
 
 
 def _times(part: Sequence[LoggedCommit], snapshot: Column) -> Column:
-    """Return the commit time of a snapshot of the group."""
     pairs = [F.lit(value) for commit in part for value in (commit.position, commit.at_micros)]
     return F.timestamp_micros(F.element_at(F.create_map(*pairs), snapshot))
 

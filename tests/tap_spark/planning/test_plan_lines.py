@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tap_spark.send.trials import FileFacts, plan_line
+from tap_spark.send.trials import files_text, plan_line
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
@@ -15,7 +15,7 @@ BY_FILE = {"resume": Resume.FILE_POSITION}
 BY_LOG = {"resume": Resume.LOG_POSITION}
 
 
-def line_of(method: Method, files: FileFacts | None = None, **more: Any) -> str:
+def line_of(method: Method, files: str | None = None, **more: Any) -> str:
     config = StreamConfig("s", "csv")
     return plan_line(StreamPlan("s", "s", config, {}, ("a", "at"), method=method, **more), files)
 
@@ -54,9 +54,9 @@ def test_keys() -> None:
 
 
 def test_files() -> None:
-    line = line_of(Method.FULL_TABLE, FileFacts(3, 1_234_567_890))
+    line = line_of(Method.FULL_TABLE, files_text(3, 1_234_567_890))
     assert line.endswith("; 3 file(s), 1,234.6 MB")
-    line = line_of(Method.INCREMENTAL, FileFacts(1, 2_000_000, 500_000), **BY_FILE)
+    line = line_of(Method.INCREMENTAL, files_text(1, 2_000_000, 500_000), **BY_FILE)
     assert line.endswith("; 1 file(s), 2.0 MB, 0.5 MB of it new")
 
 
