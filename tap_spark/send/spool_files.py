@@ -167,7 +167,8 @@ def rank_of(key: pa.Scalar) -> Any:
         return key.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).as_py()  # noqa: PLR2004
     value = key.as_py()
     if isinstance(value, Decimal):
-        return int(value.scaleb(kind.scale))
+        # Arithmetic would round it to 28 digits.
+        return int(f"{value:f}".replace(".", ""))
     if isinstance(value, bytes):
         return value.hex()
     return int(value) if isinstance(value, bool) else value

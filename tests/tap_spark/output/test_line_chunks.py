@@ -111,6 +111,7 @@ def test_rows_without_a_line_are_dropped() -> None:
             1,
         ),
         (pa.array([-5, -3, -4, None], pa.int8()), 1),
+        (pa.array([Decimal(f"-{'9' * 36}.{n}5") for n in (3, 1, 2, 4)], pa.decimal128(38, 2)), 1),
         (pa.array([b"\x01", b"\xff", b"", None]), 1),
         (pa.array([False, True, None, False]), 1),
     ],
