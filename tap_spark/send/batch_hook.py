@@ -144,7 +144,9 @@ def _text(value: Any) -> str:
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
     except orjson.JSONEncodeError:  # integers beyond 64 bits, lone surrogates
-        return json.dumps(value, default=_json_plain, separators=(",", ":"))
+        text = json.dumps(value, default=_json_plain)
+        # NaN and infinities are null, as above.
+        return json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:

@@ -97,7 +97,7 @@ def dry_run(
 
 
 def _files_of(plan: StreamPlan) -> str | None:
-    """Describe the files of a stream; None if it has none, or only Spark may have access to them."""
+    """Describe a stream's files; None if it has none, or only Spark may have access to them."""
     source = source_for(plan.config)
     if not isinstance(source, DriverFiles):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,14 @@ def rows(form: str, url: str) -> list[dict[str, Any]]:
         typed = RowReader(SCHEMA, strict=True, texts=form == "csv")
         tables = [typed.read(table).table for table in FORMATS[form].read(url)]
     return [row for table in tables for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("whole", [1, 2**70])
+def test_what_json_does_not_have_is_null(tmp_path: Path, whole: int) -> None:
+    record = {"id": whole, "x": [float("nan"), float("-inf"), 0.1]}
+    [(_, [url])] = tap_spark.get_batches([record], {}, config(tmp_path, "jsonl"))
+    text = gzip.decompress(Path(url.removeprefix("file://")).read_bytes()).decode()
+    assert text == f'{{"id":{whole},"x":[null,null,0.1]}}\n'
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "avro", "arrow"])
