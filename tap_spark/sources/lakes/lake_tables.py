@@ -315,11 +315,11 @@ class TableWalk:
             raise OSError(f"there are more than {MAX_FOLDERS} folders; choose one that has fewer")
         try:
             folders, _ = self.entries(folder)
+            kind = self._kind(folder, folders)
         except OSError:
             if not parts:
                 raise
             return
-        kind = self._kind(folder, folders)
         if kind is not None:
             yield TableLocation(folder, kind, parts or (folder.rpartition("/")[2] or "table",))
         elif len(parts) < MAX_DEPTH:

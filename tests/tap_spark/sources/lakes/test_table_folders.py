@@ -68,6 +68,24 @@ def test_the_folder_itself_may_be_a_table(tmp_path: Path) -> None:
     assert places(f"file://{tmp_path}/events/") == [("delta", ("events",))]
 
 
+def test_a_folder_that_cannot_be_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta(tmp_path / "events")
+    iceberg(tmp_path / "private")
+    listed = lake_tables.TableWalk.entries
+
+    def entries(walk: lake_tables.TableWalk, folder: str) -> tuple[list[str], list[str]]:
+        if folder.endswith("/private/metadata"):
+            raise PermissionError(13, "Permission denied", folder)
+        return listed(walk, folder)
+
+    monkeypatch.setattr(lake_tables.TableWalk, "entries", entries)
+    assert places(tmp_path) == [("delta", ("events",))]
+    with pytest.raises(SourceError, match="Permission denied"):
+        places(tmp_path / "private")
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"cannot list the tables below .*'lake'|No such file"):
         places(tmp_path / "nowhere")
