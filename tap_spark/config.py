@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
@@ -42,7 +43,6 @@ from tap_spark.sources.source_declaration import (
     GENERAL,
     NOT_RESUMED,
     SourceFormat,
-    StreamRule,
     option_problems,
 )
 from tap_spark.sources.tables import name_parts
@@ -127,8 +127,8 @@ def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     for index, stream in enumerate(streams if isinstance(streams, list) else ()):
         if not isinstance(stream, Mapping):
             continue
-        for rule in STREAM_RULES:
-            yield from (Problem(("streams", index, key), text) for key, text in rule(stream))
+        for key, text in chain(_by_format(stream), _place_of_rows(stream), _replication(stream)):
+            yield Problem(("streams", index, key), text)
         for option, text in _reader_options(stream) if "options" in stream else ():
             yield Problem(("streams", index, "options", option), text)
         form = source_format(stream.get("format"))
@@ -232,13 +232,6 @@ def _reader_options(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if name.lower() in refused:
                 text = "cannot be used if files are resumed by file and line; use a glob"
                 yield name, f"{text} in 'path' instead"
-
-
-STREAM_RULES: tuple[StreamRule, ...] = (
-    _by_format,
-    _place_of_rows,
-    _replication,
-)
 
 
 MIB = 1024 * 1024

@@ -146,19 +146,16 @@ def segment_end(lines: memoryview, start: int, limit: int) -> int:
     """
     if len(lines) - start <= limit:
         return len(lines)
-    end = start + limit
-    while end > start:
+    for end in range(start + limit, start, -_LOOKED_AT):
         first = max(start, end - _LOOKED_AT)
         position = bytes(lines[first:end]).rfind(b"\n")
         if position >= 0:
             return first + position + 1
-        end = first
-    while position < 0:
-        start += limit
-        if start >= len(lines):
-            return len(lines)
-        position = bytes(lines[start : start + limit]).find(b"\n")
-    return start + position + 1
+    for first in range(start + limit, len(lines), limit):
+        position = bytes(lines[first : first + limit]).find(b"\n")
+        if position >= 0:
+            return first + position + 1
+    return len(lines)
 
 
 def spool_error(error: OSError, folder: Path) -> DestinationError:

@@ -453,15 +453,11 @@ def begun_task(spool: TaskSpool, partition: int) -> Iterator[None]:
     if not spool.ordered:
         yield
         return
-    fd = os.open(spool.path(marker_name(partition, BEGUN_SUFFIX)), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with open(spool.path(marker_name(partition, BEGUN_SUFFIX)), "ab") as marker:  # noqa: PTH123
         # Shared: another attempt of the same task may hold it too.
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        fcntl.flock(marker, fcntl.LOCK_SH)
         yield
-        ended = spool.path(marker_name(partition, ENDED_SUFFIX))
-        os.close(os.open(ended, os.O_WRONLY | os.O_CREAT, 0o600))
-    finally:
-        os.close(fd)
+        open(spool.path(marker_name(partition, ENDED_SUFFIX)), "ab").close()  # noqa: PTH123
 
 
 class _ChunkFile:
@@ -540,15 +536,9 @@ def is_spool_locked(path: str) -> bool:
 
     Why beside `owned_folders.is_locked`: that is not sent to workers, as this module is.
     """
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(fd)
+    with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:  # noqa: PTH123
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -164,7 +164,7 @@ class JdbcQueryRunner:
         return [{name.lower(): value for name, value in row.asDict().items()} for row in rows]
 
     def struct(self, query: str) -> StructType:
-        """Return the columns of a SELECT as Spark's reader sees them.
+        """See `QueryRunner`.
 
         Raises:
             SourceError: The database cannot be reached, or rejects the query.

@@ -77,7 +77,6 @@ FROM duckdb_columns() WHERE NOT internal AND {wanted}"""
     this_schema = "current_schema()"
 
     def day(self, day: str) -> str:
-        """Write a day of any year."""
         return with_era(day, "(BC)")
 
     def query_columns(self, run_query: QueryRunner, source: str) -> tuple[ColumnInfo, ...]:

@@ -398,10 +398,8 @@ class PostgreSqlDialect(Dialect):
         return f"({written})::numeric::money" if is_money else written
 
     def day(self, day: str) -> str:
-        """Write a day of any year."""
         return with_era(day, "BC")
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
-        """Write a date or timestamp as SQL."""
         written = super().moment(kind, day, clock, zone, column)
         return written.replace("TIMESTAMP", "TIMESTAMPTZ") if kind == "timestamp" else written
