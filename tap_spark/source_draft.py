@@ -125,7 +125,6 @@ class _Draft:
         return next(each for each in (name, f"{name}_{form}", *numbered) if each not in used)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings, with comments."""
         more = len(self.skipped) - _MOST_NOTES
         notes = [*self.skipped[:_MOST_NOTES], *([f"{more} more"] if more > 0 else [])]
         settings: dict[str, Any] = {Comment(f"Not read: {note}"): None for note in notes}

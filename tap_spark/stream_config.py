@@ -453,7 +453,6 @@ class StreamConfig:
 
     @property
     def is_python_source(self) -> bool:
-        """Whether the format names a Spark DataSource class."""
         return is_python_source(self.format)
 
 

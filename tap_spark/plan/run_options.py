@@ -170,7 +170,6 @@ class _Stream:
                 )
 
     def set_key(self, columns: Sequence[str]) -> None:
-        """Set the key properties."""
         root = self._metadata(())
         for column in {*root.get("table-key-properties", ())} - {root.get("replication-key")}:
             self._metadata(("properties", column))["inclusion"] = "available"

@@ -38,7 +38,6 @@ _NESTED = (T.StructType, T.ArrayType, T.MapType)
 
 
 def record_of(slice_: Slice) -> T.StructType:
-    """Return the columns of the record."""
     return T.StructType(
         [field for field in slice_.frame.schema if field.name not in slice_.helper_columns]
     )

@@ -113,7 +113,6 @@ def whole_leftover(leftover: WrittenFile) -> LeftoverRange:
 
 
 def row_count(content: FileContent) -> int:
-    """Count the rows of a file to write."""
     return sum(leftover_range.stop - leftover_range.start for leftover_range in content)
 
 

@@ -137,7 +137,6 @@ class Reporter:
     def report(
         self, partition: int, task: int, number: int, written: WrittenFile, key: KeyMax | None
     ) -> pa.RecordBatch:
-        """Report a file."""
         note, meta = json.dumps(vars(written)), pack_meta(written.rows, key)
         if self.spool is not None:
             leave_note(self.spool.path(chunk_name(partition, task, number)), note, meta)

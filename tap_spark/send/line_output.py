@@ -73,7 +73,6 @@ class LineOutput:
 
     @property
     def closed(self) -> bool:
-        """Return whether `close` has been called."""
         return self._stopped.is_set()
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:

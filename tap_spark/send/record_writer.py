@@ -148,7 +148,6 @@ class RowsWritten:
     key: KeyMax | None = None
 
     def plus(self, chunk: ChunkInfo) -> RowsWritten:
-        """Add a chunk."""
         return RowsWritten(self.rows + chunk.rows, greater_key(self.key, chunk.key))
 
 

@@ -49,7 +49,6 @@ class SpooledChunk:
     key: KeyMax | None
 
     def remove(self) -> None:
-        """Remove the file."""
         self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 

@@ -132,7 +132,6 @@ class KeyTracker:
         yield from parts[-1:]
 
     def track_block(self, batch: pa.RecordBatch, block: LineBlock) -> None:
-        """Track the rows of a block of `batch`."""
         if self._name is not None:
             own = batch.num_columns > 2  # noqa: PLR2004
             columns = (batch.column(1), batch.column(2 if own else 0))
@@ -190,7 +189,6 @@ def key_value(line: pa.Buffer, name: str, envelope: bool = True) -> Any:
 
 
 def pack_meta(rows: int, key: KeyMax | None) -> str:
-    """Write the metadata of a chunk for the driver."""
     return json.dumps({"rows": rows, "key": None if key is None else [key.rank, key.value]})
 
 
@@ -338,7 +336,6 @@ class TaskSpool:
     ordered: bool = False
 
     def path(self, name: str) -> str:
-        """Return the path of a file in the folder."""
         return os.path.join(self.folder, name)  # noqa: PTH118
 
     def is_full_for(self, partition: int) -> bool:

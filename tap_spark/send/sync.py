@@ -116,7 +116,6 @@ class Planner:
     options: RunOptions = EVERYTHING
 
     def plans(self, state: State) -> tuple[StreamPlan, ...]:
-        """Plan every selected stream."""
         now_ms = time.time_ns() // 1_000_000
         plans = plan_streams(self.config, self.catalog, state, now_ms, self.failed)
         if self.options == EVERYTHING:
@@ -475,7 +474,6 @@ def planned(
     failures: StreamFailures | None,
     options: RunOptions,
 ) -> tuple[Outputs, tuple[StreamPlan, ...], Planner]:
-    """Plan the streams and their outputs."""
     failed = None if failures is None else failures.report
     is_limited = options != EVERYTHING
     if catalog is None:

@@ -98,7 +98,6 @@ class CopySession:
             raise
 
     def rows(self, query: str, *, copy: bool = True) -> list[dict[str, Any]]:
-        """Run a statement and return its rows."""
         return [row for batch in self.batches(query, copy=copy) for row in batch.to_pylist()]
 
     def batches(

@@ -212,7 +212,6 @@ class JdbcQuery:
         return replace(self, conditions=(*self.conditions, condition))
 
     def in_one_part(self, spark: SparkSession) -> Slice:
-        """Return every row, read in one part."""
         if self.copy is not None:
             return self._copied(spark, [self.select()])
         return Slice(self._named(spark.read.format("jdbc").options(**self._all(())).load()))

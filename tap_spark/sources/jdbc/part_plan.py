@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tap_spark.sources.jdbc.dialects.postgresql import PostgreSqlDialect
 from tap_spark.state.bookmarks import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, QueryRunner, TableInfo
 
 
-T = TypeVar("T")
 Json = Any
 """A JSON value, as bookmarks hold them."""
 Literal = Callable[[Json], str]
@@ -166,7 +165,7 @@ def key_intervals(bounds: Sequence[Json]) -> tuple[KeyInterval, ...]:
     return tuple(KeyInterval(low, high) for low, high in pairwise(edges))
 
 
-def spread_evenly(bounds: Sequence[T], ranges: int) -> list[T]:
+def spread_evenly(bounds: Sequence[Json], ranges: int) -> list[Json]:
     """Choose at most `ranges - 1` of the bounds, evenly spread, each once."""
     if len(bounds) < ranges:
         return list(bounds)

@@ -388,7 +388,6 @@ class KafkaSource(FrameSource):
 
 
 def reader_options(connection: ConnectionConfig) -> dict[str, str]:
-    """Return the options of Spark's reader for a connection."""
     servers = {"kafka.bootstrap.servers": str(connection.brokers)}
     return {"kafka.isolation.level": "read_committed", **connection.options, **servers}
 

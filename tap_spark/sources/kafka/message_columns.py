@@ -119,7 +119,6 @@ class MessagePart:
 
     @property
     def struct(self) -> T.StructType:
-        """Return its columns."""
         if isinstance(self.dtype, T.StructType):
             return self.dtype
         return T.StructType([T.StructField(self.name, self.dtype)])
@@ -179,7 +178,6 @@ class MessagePart:
 
 
 def message_place() -> Column:
-    """Return the place of a message, for errors."""
     parts = (F.lit("topic "), F.col("topic"), F.lit(", partition "), F.col("partition"))
     return F.concat(*parts, F.lit(", offset "), F.col("offset"))
 

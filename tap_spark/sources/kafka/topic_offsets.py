@@ -53,7 +53,6 @@ class OffsetRange:
 
     @property
     def count(self) -> int:
-        """Return the number of offsets."""
         return sum(self.end[partition] - at for partition, at in self.start.items())
 
 

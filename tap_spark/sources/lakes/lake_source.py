@@ -53,7 +53,6 @@ _COUNT, _COPY, _HAS_NEW, _TEXT = (
 
 
 def with_commit_columns(frame: DataFrame, order: Column, old: Column, at: Column) -> DataFrame:
-    """Add the columns `ORDER`, `OLD` and `AT`."""
     return frame.select(
         "*", order.cast("long").alias(ORDER), old.alias(OLD), at.cast("timestamp").alias(AT)
     )
@@ -259,7 +258,6 @@ class LakeSource(ABC):
         return f"{self.kind} table {self.stream.table or shown(str(self.path))}"
 
     def error(self, message: str, hint: str = "") -> SourceError:
-        """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
     @contextmanager
@@ -334,8 +332,6 @@ class LakeSource(ABC):
     def _wanted(self, plan: StreamPlan, present: StructType) -> StructType:
         """Return the selected columns with the catalog's types."""
         text = plan.source_schema
-        struct = prune(struct_from_text(text) if text else present, plan.schema)
-        fields = {field.name: field for field in struct.fields}
         gone = missing_columns(plan.columns, present.names)
         if gone:
             raise self.error(
@@ -343,7 +339,8 @@ class LakeSource(ABC):
                 "run --discover again, or deselect them in the catalog",
             )
         # Columns of the table, if the catalog was written by hand.
-        fields = {field.name: field for field in prune(present, plan.schema).fields} | fields
+        structs = (present, struct_from_text(text)) if text else (present,)
+        fields = {f.name: f for struct in structs for f in prune(struct, plan.schema).fields}
         want = StructType([StructField(n, fields[n].dataType, True) for n in plan.columns])
         try:
             check_types(present, want)

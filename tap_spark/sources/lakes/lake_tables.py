@@ -51,7 +51,6 @@ class Details:
 
     @property
     def is_view(self) -> bool:
-        """Return whether it is a view."""
         return self.facts.get("Type", "").upper() == "VIEW"
 
     @property
@@ -345,11 +344,9 @@ class _RemoteWalk(TableWalk):
         self._files: Any = remote(root)[0]
 
     def identity(self, folder: str) -> str:
-        """Identify a folder, so that links do not make a circle."""
         return folder
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
-        """Return the names of the folders and files in a folder, sorted."""
         with failures(folder):
             entries = self._files.ls(remote(folder)[1], detail=True)
         here = remote(folder)[1].rstrip("/")

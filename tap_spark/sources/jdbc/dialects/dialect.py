@@ -136,7 +136,6 @@ class TableInfo:
         return self.kind.endswith("view")
 
     def column(self, name: str) -> ColumnInfo | None:
-        """Find a column by its exact name."""
         return next((column for column in self.columns if column.name == name), None)
 
 
@@ -170,7 +169,6 @@ class Dialect:
         return f"{self.open_quote}{inside}{self.close_quote}"
 
     def table(self, parts: Sequence[str]) -> str:
-        """Quote a table's name with its schema."""
         return ".".join(map(self.quote, parts))
 
     def text(self, value: str) -> str:
