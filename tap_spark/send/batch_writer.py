@@ -49,7 +49,6 @@ from tap_spark.send.batch_tasks import (
 from tap_spark.send.line_output import ChunkInfo, LineOutput, OnChunk
 from tap_spark.send.record_writer import (
     POLL_SECONDS,
-    RowsWritten,
     SparkJob,
     tagged,
     warn_of_replaced,
@@ -144,7 +143,7 @@ class BatchWriter:
             their URLs.
 
     Attributes:
-        written: Rows announced so far.
+        rows: Rows announced so far.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class BatchWriter:
         spool: Spool | None,
         staging: BatchStagingFolder | None = None,
     ) -> None:
-        self.written = RowsWritten()
+        self.rows = 0
         self._spark = spark
         self._plan = plan
         self._batch = batch
@@ -401,7 +400,7 @@ class BatchWriter:
                 self._staging.publish(waiting_path(work, url), url)
 
     def _count(self, chunk: ChunkInfo) -> None:
-        self.written = self.written.plus(chunk)
+        self.rows += chunk.rows
         self._on_chunk(chunk)
 
     @contextmanager

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from types import ModuleType
@@ -36,11 +36,9 @@ from tap_spark.send.spool_files import (
     COUNT_SCHEMA,
     SPOOL_FAILED,
     ChunkRows,
-    KeyMax,
     RecordLines,
     SpoolWriter,
     chain,
-    greater_key,
     unpack_meta,
 )
 from tap_spark.sources import record_arrays
@@ -136,21 +134,6 @@ POLL_SECONDS = 0.01
 _SPOOL_FAILED = re.compile(re.escape(SPOOL_FAILED).replace(r"\{\}", r"(\d+)"))
 
 
-@dataclass(frozen=True)
-class RowsWritten:
-    """The result of writing a slice.
-
-    Attributes:
-        key: Greatest replication key in them; None if there is none.
-    """
-
-    rows: int = 0
-    key: KeyMax | None = None
-
-    def plus(self, chunk: ChunkInfo) -> RowsWritten:
-        return RowsWritten(self.rows + chunk.rows, greater_key(self.key, chunk.key))
-
-
 Counts = Any
 """What a task has written, by the names of `COUNT_SCHEMA`."""
 
@@ -163,7 +146,7 @@ def write_records(
     *,
     spool: Spool | None,
     on_chunk: OnChunk,
-) -> RowsWritten:
+) -> int:
     """Write a slice as RECORD messages.
 
     Args:
@@ -172,7 +155,7 @@ def write_records(
         on_chunk: Called after each chunk has been written; may write STATE.
 
     Returns:
-        How much was written, and the greatest replication key in it.
+        The number of RECORD messages.
 
     Raises:
         ClosedPipeError: The reader of standard output has closed it.
@@ -201,14 +184,14 @@ def write_records(
             # One task, or two at a time, in the order of partitions.
             counts = partial(frame.toLocalIterator, prefetchPartitions=tasks > 1)
         chunks = _drain(spark, counts, output, folder, replaced)
-    written = RowsWritten()
+    rows_written = 0
     # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
     with closing(chunks):
         for chunk in chunks:
-            written = written.plus(chunk)
+            rows_written += chunk.rows
             on_chunk(chunk)
     warn_of_replaced(plan.stream, replaced)
-    return written
+    return rows_written
 
 
 def write_task_records(

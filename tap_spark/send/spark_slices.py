@@ -119,8 +119,7 @@ def write_keys(run: Run, plan: StreamPlan, source: Source | DriverSource) -> Non
             for slice_ in slices:
                 files.write(slice_, lambda _: None)
             files.finish()
-        rows = files.written.rows
-        _logger.info("stream '%s': sent the keys of %s rows", output.plan.stream, rows)
+        _logger.info("stream '%s': sent the keys of %s rows", output.plan.stream, files.rows)
 
 
 Bookmark = Mapping[str, Any]

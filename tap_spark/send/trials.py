@@ -189,10 +189,10 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
         for slice_ in source_for(plan.config).slices(spark, read_plan):
             mapped = output.mapped_slice(with_text(read_plan, slice_), keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
-            written = write_records(
+            rows = write_records(
                 run.spark, output.plan, one, run.output, spool=run.spool(), on_chunk=lambda _: None
             )
-            if written.rows:
+            if rows:
                 break
 
 

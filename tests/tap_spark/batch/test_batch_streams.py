@@ -16,7 +16,6 @@ from shared.singer.messages import batch_line
 from tap_spark.config import tap_config
 from tap_spark.send import batch_writer, spark_slices, sync
 from tap_spark.send.line_output import ChunkInfo, StateWriter
-from tap_spark.send.record_writer import RowsWritten
 from tap_spark.send.run import Run
 from tap_spark.send.spool_files import KeyMax
 from tap_spark.send.sync import sync_stream
@@ -84,9 +83,9 @@ class Bench:
     def get(self) -> None:
         return None
 
-    def write_records(self, *_: Any, **__: Any) -> RowsWritten:
+    def write_records(self, *_: Any, **__: Any) -> int:
         self.write(b'{"type":"RECORD"}\n')
-        return RowsWritten(1)
+        return 1
 
     def sync(self, plan: StreamPlan, batch: BatchConfig | None, interval: float = 1e9) -> list[str]:
         pace = StateWriter({}, self.write, interval)

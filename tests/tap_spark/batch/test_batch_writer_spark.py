@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from case_matrix import matrix
+from written_rows import RowsWritten, total
 
 from shared.errors import ClosedPipeError, DestinationError
 from shared.formats.file_formats import FORMATS
@@ -29,7 +30,7 @@ from tap_spark.send import batch_tasks
 from tap_spark.send.batch_plan import BatchStagingFolder, WrittenFile
 from tap_spark.send.batch_writer import BatchWriter, written_files
 from tap_spark.send.line_output import ChunkInfo, LineOutput
-from tap_spark.send.record_writer import RowsWritten, write_records
+from tap_spark.send.record_writer import write_records
 from tap_spark.send.spool import Spool
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
@@ -118,15 +119,19 @@ class Bench:
     ) -> RowsWritten:
         plan = plan_of(frame, key, version)
         piece = Slice(frame, bookmark=self.bookmark, ordered=ordered)
-        reported = self.on_chunk or self.chunks.append
+        reported: list[ChunkInfo] = []
+
+        def on_chunk(chunk: ChunkInfo) -> None:
+            reported.append(chunk)
+            (self.on_chunk or self.chunks.append)(chunk)
+
         with (
             closing(Pipe(self)) as pipe,
             Spool(SpoolSettings(root=str(self.path / "spool"))) as spool,
         ):
             if not batch:
-                return write_records(
-                    self.spark, plan, piece, pipe.output, spool=spool, on_chunk=reported
-                )
+                write_records(self.spark, plan, piece, pipe.output, spool=spool, on_chunk=on_chunk)
+                return total(reported)
             with (
                 BatchStagingFolder(str(self.root), "pre/") as place,
                 BatchWriter(
@@ -139,9 +144,9 @@ class Bench:
                 ) as files,
             ):
                 for one in (piece, *self.later):
-                    self.settled.append((files.write(one, reported), files.written.rows))
-                self.settled.append((files.finish(), files.written.rows))
-            return files.written
+                    self.settled.append((files.write(one, on_chunk), files.rows))
+                self.settled.append((files.finish(), files.rows))
+            return total(reported)
 
     def read(self, source: int) -> None:
         while part := os.read(source, 1 << 16):

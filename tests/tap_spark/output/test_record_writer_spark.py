@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from case_matrix import matrix
+from written_rows import RowsWritten, total
 
 from shared.errors import ClosedPipeError, DestinationError
 from shared.formats.record_text import record_json
@@ -26,7 +27,7 @@ from shared.spark.conf import WAITING
 from tap_spark.config import SpoolSettings
 from tap_spark.send import record_writer
 from tap_spark.send.line_output import ChunkInfo, LineOutput
-from tap_spark.send.record_writer import RowsWritten, write_records
+from tap_spark.send.record_writer import write_records
 from tap_spark.send.spool import Spool
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
@@ -80,7 +81,7 @@ class Bench:
             reader.start()
             output = LineOutput(MessageOutput(sink))
             try:
-                return write_records(
+                rows = write_records(
                     self.spark,
                     plan_of(frame, key, **more),
                     Slice(frame, ordered=ordered),
@@ -93,6 +94,8 @@ class Bench:
                 os.close(sink)
                 reader.join(30)
                 os.close(source)
+        assert rows == total(self.chunks).rows
+        return total(self.chunks)
 
     @property
     def lines(self) -> list[str]:

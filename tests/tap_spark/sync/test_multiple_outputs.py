@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from shared.errors import DestinationError
 from tap_spark.send import spark_slices
 from tap_spark.send.line_output import ChunkInfo
-from tap_spark.send.record_writer import RowsWritten
 from tap_spark.send.spark_slices import SliceWriter, WrittenSlices
 from tap_spark.send.spool_files import KeyMax
 from tap_spark.send.stream_outputs import Output
@@ -90,12 +89,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         *,
         spool: Any,
         on_chunk: Any,
-    ) -> RowsWritten:
+    ) -> int:
         assert piece.frame.kept == 1  # type: ignore[attr-defined]
         number = int(plan.stream[1:]) + 10 * dict(piece.bookmark or {}).get("at", 0)
         calls.append((plan.stream, piece.bookmark))
         on_chunk(ChunkInfo(1, 1, KeyMax(number, number)))
-        return RowsWritten(1)
+        return 1
 
     monkeypatch.setattr(spark_slices, "write_records", write)
     return calls
@@ -123,11 +122,11 @@ class TestRecords:
     ) -> None:
         pace, seen = Pace(), []
 
-        def write(*_: Any, spool: Any, on_chunk: Any) -> RowsWritten:
+        def write(*_: Any, spool: Any, on_chunk: Any) -> int:
             for key in (1, 2, 3):
                 on_chunk(ChunkInfo(1, 1, KeyMax(key, key)))
                 seen.append((pace.mark or {}).get("replication_key_value"))
-            return RowsWritten(3)
+            return 3
 
         monkeypatch.setattr(spark_slices, "write_records", write)
         pieces = [replace(piece, bookmark=None) for piece in slices(1, ordered)]

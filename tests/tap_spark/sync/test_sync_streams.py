@@ -30,7 +30,6 @@ from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.plan.run_options import RunOptions, StreamRange
 from tap_spark.send import spark_slices, sync, trials
 from tap_spark.send.line_output import ChunkInfo, StateWriter
-from tap_spark.send.record_writer import RowsWritten
 from tap_spark.send.run import Run
 from tap_spark.send.spool_files import KeyMax
 from tap_spark.send.sync import run_sync, sync_stream
@@ -108,8 +107,8 @@ class Bench:
 
         return Source()
 
-    def write_records(self, spark, plan, piece, output, *, spool, on_chunk) -> RowsWritten:
-        written = RowsWritten()
+    def write_records(self, spark, plan, piece, output, *, spool, on_chunk) -> int:
+        rows = 0
         for keys in piece.frame.chunks:
             if self.fails_after is not None:
                 self.fails_after -= 1
@@ -121,9 +120,9 @@ class Bench:
             existing = [key for key in keys if key is not None and plan.replication_key]
             best = KeyMax(max(existing), max(existing)) if existing else None
             chunk = ChunkInfo(len(keys), 1, best)
-            written = written.plus(chunk)
+            rows += chunk.rows
             on_chunk(chunk)
-        return written
+        return rows
 
     def start(self) -> None:
         pass
