@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from pyspark.sql.types import StructField, StructType
@@ -236,18 +236,14 @@ def _problem(login: CopyLogin) -> str:
     Raises:
         CopyError: It cannot be reached, or rejects the login.
     """
-    session = None
     try:
-        session = CopySession(login, [REPEATABLE])
-        [row] = session.rows(_PROBE)
+        with closing(CopySession(login, [REPEATABLE])) as session:
+            [row] = session.rows(_PROBE)
     except CopyError as error:
         is_ours = any(sign in str(error) for sign in _UNSUPPORTED)
         if error.state.startswith(_USER_FAILED) and not is_ours:
             raise
         return f"the server does not support it ({error.state})"
-    finally:
-        if session is not None:
-            session.close()
     version = str(row["version"])
     other = _OTHER_SERVERS.search(version)
     return "" if version.startswith("PostgreSQL") and other is None else "another kind of server"
@@ -271,22 +267,6 @@ def _has_driver(batches: Iterable[object]) -> Iterator[object]:
 
 T = TypeVar("T")
 BEGIN = (REPEATABLE, NO_IDLE_TIMEOUT, *TEXT_FORMATS)
-
-
-class SessionQueries:
-    """Queries a database through one session of COPY; see `QueryRunner`."""
-
-    def __init__(self, session: CopySession) -> None:
-        self._session = session
-
-    def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-        del texts
-        rows = self._session.rows(query.strip())
-        return [{name.lower(): value for name, value in row.items()} for row in rows]
-
-    def struct(self, query: str) -> StructType:
-        """Raise NotImplementedError: only Spark's reader has types of queries."""
-        raise NotImplementedError(query)
 
 
 @dataclass(frozen=True)
@@ -330,7 +310,7 @@ def asked(
 
     def alone(session: CopySession) -> T:
         with closing(session):
-            return action(SessionQueries(session))
+            return action(session)
 
     return with_retries(lambda: opened(login, alone), connection, where)
 
@@ -407,9 +387,7 @@ def _blocks(read: CopyRead, threads: int) -> list[str]:
     plan, query, database = read.plan, read.query, read.plan.config.database
     if database is None or not database.snapshot:
         return []
-    statistics = table_statistics(
-        SessionQueries(read.session), query.dialect.name, read.table, query.key
-    )
+    statistics = table_statistics(read.session, query.dialect.name, read.table, query.key)
     count = part_count(statistics, threads, read.wanted)
     kind = None if query.key is None else key_type_of(query.key.spark_type)
     parts = plan_parts(statistics, count, plan.start_value, kind, end=plan.end_value)

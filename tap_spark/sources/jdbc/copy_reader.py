@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
@@ -18,6 +18,10 @@ import pyarrow as pa
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.jdbc.metadata import begin_statements
 from tap_spark.sources.source_failures import COPY_BEGIN, COPY_END
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 
 BATCH_BYTES, FILE_BATCH_BYTES = 512 * 1024, 8 * 1024 * 1024
 """Bytes of a batch whose rows go on at once, and of one for files; a longer row is one alone."""
@@ -96,6 +100,15 @@ class CopySession:
         except BaseException:
             self.close()
             raise
+
+    def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """See `QueryRunner`: names are in lower case in the queries of PostgreSQL's metadata."""
+        del texts
+        return self.rows(query.strip())
+
+    def struct(self, query: str) -> StructType:
+        """Raise NotImplementedError: only Spark's reader has types of queries."""
+        raise NotImplementedError(query)
 
     def rows(self, query: str, *, copy: bool = True) -> list[dict[str, Any]]:
         return [row for batch in self.batches(query, copy=copy) for row in batch.to_pylist()]

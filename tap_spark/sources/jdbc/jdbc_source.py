@@ -14,7 +14,6 @@ from tap_spark.sources.frame_helpers import struct_from_text
 from tap_spark.sources.jdbc.copy_driver import (
     RULE,
     CopyRead,
-    SessionQueries,
     asked,
     copied_rows,
     opened,
@@ -202,7 +201,7 @@ class JdbcSource:
             return None
 
         def read(session: CopySession) -> DriverRows | None:
-            table = self._described(SessionQueries(session))
+            table = self._described(session)
             query = self._planned(plan, table.columns, table)
             wanted = self.options.partitions
             rows = copied_rows(CopyRead(session, plan, query, table, wanted), form, engine)
