@@ -44,8 +44,11 @@ class SqliteDialect(MetadataDialect):
         " NULL AS size_bytes" + _TABLES
     )
     columns_query = (
-        "SELECT NULL AS schema, m.name AS name, p.name AS column, p.cid AS place,"
-        ' p.type AS words, p."notnull" AS not_null, p.pk AS pk' + _COLUMNS + " AND p.hidden <> 1"
+        "SELECT NULL AS schema, m.name AS name, p.name AS column, p.cid AS place,"  # noqa: S608
+        ' p.type AS words, p."notnull" AS not_null, p.pk AS pk,'
+        " (SELECT COUNT(*) FROM pragma_table_info(m.name) k WHERE k.pk > 0) AS pk_width"
+        + _COLUMNS
+        + " AND p.hidden <> 1"
     )
     keys_query = (
         "SELECT NULL AS schema, m.name AS name, p.name AS column, p.pk AS place"
@@ -73,7 +76,9 @@ class SqliteDialect(MetadataDialect):
         words = row["words"] or ""
         quoted = self.quote(row["column"])
         kind = declared_type(words)
-        nullable = row["not_null"] == "0" and not (row["pk"] == "1" and words.upper() == "INTEGER")
+        # Such a key of one column is the number of the row; all others may be null.
+        is_rowid = row["pk"] == row["pk_width"] == "1" and words.upper() == "INTEGER"
+        nullable = row["not_null"] == "0" and not is_rowid
         if kind == "binary":
             order = KeyOrder.NONE
             return ColumnInfo(row["column"], words, kind, nullable, quoted, kind, order)

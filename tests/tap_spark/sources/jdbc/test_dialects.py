@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -325,3 +327,19 @@ def test_tables_of_an_unknown_database() -> None:
     assert table.replication_keys == ("a",)
     (one,) = dialect_for("jdbc:x:").tables(Canned(), (None, "t"))
     assert (one.schema, one.name) == (None, "t")
+
+
+def test_columns_of_a_sqlite_key_take_null_unless_they_are_its_row_number() -> None:
+    base = sqlite3.connect(":memory:")
+    base.row_factory = sqlite3.Row
+    base.executescript("""create table one (a integer primary key, b text);
+        create table two (a integer, b text, primary key (a, b));
+        insert into two values (null, 'x')""")
+
+    def ask(query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
+        rows = map(dict, base.execute(query))
+        return [{k: v if v is None else str(v) for k, v in row.items()} for row in rows]
+
+    tables = dialect_for("jdbc:sqlite:a.db").tables(cast("Any", ask))
+    assert [(t.name, t.columns[0].nullable) for t in tables] == [("one", False), ("two", True)]
+    base.close()
