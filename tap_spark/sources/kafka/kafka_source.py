@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
 from shared.errors import SettingsError, SourceError, Where
-from shared.formats.arrow_types import as_nullable
+from shared.formats.arrow_types import as_nullable, mapped
 from shared.formats.spark_conform import conformed, is_json_object, is_valid_utf8, json_types
 from shared.maps.record_metadata import DELETED_AT
 from shared.spark.spark_errors import explain
@@ -154,7 +154,7 @@ class LayoutReader:
             if isinstance(inferred, T.NullType):
                 raise self._nothing_to_infer("value", "schema")
             saved = row_of_envelope(inferred) if self._is_debezium else inferred
-            saved = None if saved is None else widened(saved)
+            saved = None if saved is None else mapped(saved, widened)
         if not isinstance(saved, T.StructType):
             what = "envelopes of Debezium" if self._is_debezium else "JSON objects"
             raise SourceError(f"its values are no {what}", hint="set 'value_format' or 'envelope'")
@@ -174,7 +174,7 @@ class LayoutReader:
                 raise self._nothing_to_infer("key", "key_schema")
             if self._is_debezium and isinstance(saved, T.StructType) and PAYLOAD in saved.names:
                 saved = saved[PAYLOAD].dataType
-            saved = widened(saved)
+            saved = mapped(saved, widened)
         return MessagePart("key", "json", saved, has_payload=self._is_debezium)
 
     def _text(self, name: str) -> MessagePart:
@@ -225,17 +225,11 @@ def spark_words(text: str) -> str:
     return "".join(parts)
 
 
-def widened(dtype: T.DataType) -> T.DataType:
-    """Return the type for later messages too: fractions as doubles, void as text."""
-    if isinstance(dtype, T.NullType):
-        return T.StringType()
-    if isinstance(dtype, T.DecimalType):
-        return T.DoubleType() if dtype.scale else T.DecimalType(MAX_DECIMAL, 0)
-    if isinstance(dtype, T.ArrayType):
-        return T.ArrayType(widened(dtype.elementType), True)
-    if isinstance(dtype, T.StructType):
-        return T.StructType([T.StructField(f.name, widened(f.dataType)) for f in dtype.fields])
-    return dtype
+def widened(leaf: T.DataType) -> T.DataType:
+    """Return the type of a value for later messages too: fractions as doubles, void as text."""
+    if isinstance(leaf, T.DecimalType):
+        return T.DoubleType() if leaf.scale else T.DecimalType(MAX_DECIMAL, 0)
+    return T.StringType() if isinstance(leaf, T.NullType) else leaf
 
 
 _logger = logging.getLogger(__name__)
