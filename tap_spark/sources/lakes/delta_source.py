@@ -184,14 +184,15 @@ class DeltaPinned(Pinned):
         has_feed: Whether its change data feed is on now.
     """
 
-    has_feed: bool = False
-    files: int = 0
+    has_feed: bool
+    files: int
 
 
 Versions = Sequence[DeltaVersion]
+Scan = ChangeScan[DeltaPinned]
 
 
-class DeltaSource(LakeSource):
+class DeltaSource(LakeSource[DeltaPinned]):
     """A Delta table."""
 
     kind, unit = "Delta", "version"
@@ -225,19 +226,18 @@ class DeltaSource(LakeSource):
         struct = self._version(spark, version).schema
         return DeltaPinned(struct, version, table_id, has_feed, files)
 
-    def rows(self, spark: SparkSession, pinned: Pinned, want: StructType) -> DataFrame:
+    def rows(self, spark: SparkSession, pinned: DeltaPinned, want: StructType) -> DataFrame:
         return conformed(self._version(spark, int(pinned.position or 0)), want)
 
-    def counted_rows(self, pinned: Pinned) -> int | None:
+    def counted_rows(self, pinned: DeltaPinned) -> int | None:
         """See `LakeSource.counted_rows`: by the statistics of a table on a local disk."""
         if self.path is None or local_path(self.path) is None or pinned.position is None:
             return None
-        if not isinstance(pinned, DeltaPinned) or pinned.files > MOST_FILES:
-            return None
-        return rows_in_log(self.path, pinned.position)
+        many = pinned.files > MOST_FILES
+        return None if many else rows_in_log(self.path, pinned.position)
 
-    def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any]:
-        if isinstance(pinned, DeltaPinned) and not pinned.has_feed:
+    def first_bookmark(self, pinned: DeltaPinned) -> Mapping[str, Any]:
+        if not pinned.has_feed:
             raise self.error(
                 "the table does not record its changes", f"run {_ENABLE}, or use FULL_TABLE"
             )
@@ -249,7 +249,7 @@ class DeltaSource(LakeSource):
             raise self.error(f"the bookmark's version {version!r} is not a number", START_OVER)
         return version is not None
 
-    def changes(self, scan: ChangeScan) -> Iterator[Slice]:
+    def changes(self, scan: Scan) -> Iterator[Slice]:
         spark, plan, pinned = scan.spark, scan.plan, scan.pinned
         after, newest = int(plan.bookmark["version"]), int(pinned.position or 0)
         self._check_bookmark(plan.bookmark, pinned)
@@ -269,7 +269,7 @@ class DeltaSource(LakeSource):
             return self.error("a version to read is no longer in the table's log", START_OVER)
         return super()._explain(error)
 
-    def _check_bookmark(self, bookmark: Mapping[str, Any], pinned: Pinned) -> None:
+    def _check_bookmark(self, bookmark: Mapping[str, Any], pinned: DeltaPinned) -> None:
         table_id = bookmark.get("table_id")
         if table_id is not None and table_id != pinned.table_id:
             raise self.error("the table was replaced after the bookmark was written", START_OVER)
@@ -322,9 +322,7 @@ class DeltaSource(LakeSource):
         same = as_nullable(before) == as_nullable(after)
         return commit if same else replace(commit, how=ChangeReadMode.COMPARE)
 
-    def _slices_of(
-        self, scan: ChangeScan, versions: Versions, part: CommitGroup
-    ) -> Iterator[Slice]:
+    def _slices_of(self, scan: Scan, versions: Versions, part: CommitGroup) -> Iterator[Slice]:
         """Read commits as one slice, or as several if the columns changed on the way."""
         # The feed of a range is read with the schema of its last version, and Delta refuses some
         # ranges that span a change of columns. Halving such a range finds the parts that can be
@@ -339,7 +337,7 @@ class DeltaSource(LakeSource):
         else:
             yield self._fed(scan, versions, part)
 
-    def _is_unreadable(self, scan: ChangeScan, part: CommitGroup) -> bool:
+    def _is_unreadable(self, scan: Scan, part: CommitGroup) -> bool:
         """Return whether the feed cannot be read at once, which Delta says only when planning."""
         # Delta plans the whole range, but no file passes the filter.
         nothing = self._feed(scan.spark, part).filter(col(_VERSION) < 0)
@@ -360,7 +358,7 @@ class DeltaSource(LakeSource):
             raise
         return False
 
-    def _fed(self, scan: ChangeScan, versions: Versions, part: CommitGroup) -> Slice:
+    def _fed(self, scan: Scan, versions: Versions, part: CommitGroup) -> Slice:
         feed = self._feed(scan.spark, part)
         names = names_at(versions, part[-1].position)
         kept = StructType([f for f in feed.schema.fields if f.name in (_CHANGE, _VERSION, _TIME)])
@@ -374,7 +372,7 @@ class DeltaSource(LakeSource):
             only_new=all(commit.only_new for commit in part),
         )
 
-    def _compared(self, scan: ChangeScan, versions: Versions, part: CommitGroup) -> Slice:
+    def _compared(self, scan: Scan, versions: Versions, part: CommitGroup) -> Slice:
         first, last = part[0].position - 1, part[-1].position
         _logger.info(
             "stream '%s': comparing versions %s and %s, as columns changed between them",
@@ -389,7 +387,7 @@ class DeltaSource(LakeSource):
         frame = both_versions(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
         return changed_slice(frame, scan.plan, self._bookmark(scan, part), ordered=False)
 
-    def _bookmark(self, scan: ChangeScan, part: CommitGroup) -> Mapping[str, Any]:
+    def _bookmark(self, scan: Scan, part: CommitGroup) -> Mapping[str, Any]:
         at = replace(scan.pinned, position=part[-1].position)
         return {"replication_method": "LOG_BASED", **self.first_bookmark(at)}
 

@@ -267,12 +267,15 @@ class IcebergPinned(Pinned):
         is_file: Whether the location is that metadata file, which fixes the snapshot.
     """
 
-    metadata: IcebergMetadata = field(default_factory=lambda: IcebergMetadata(None, None, {}))
-    location: str = ""
-    is_file: bool = False
+    metadata: IcebergMetadata
+    location: str
+    is_file: bool
 
 
-class IcebergSource(LakeSource):
+Scan = ChangeScan[IcebergPinned]
+
+
+class IcebergSource(LakeSource[IcebergPinned]):
     """An Iceberg table."""
 
     kind, unit = "Iceberg", "snapshot"
@@ -293,27 +296,26 @@ class IcebergSource(LakeSource):
             struct, metadata.current, metadata.table_id, metadata, location, file is not None
         )
 
-    def rows(self, spark: SparkSession, pinned: Pinned, want: T.StructType) -> DataFrame:
-        metadata = _of_iceberg(pinned)
-        if metadata.position is None:
-            return conformed(self._load(self._reader(spark), metadata.location), want).limit(0)
-        return self._at(spark, metadata, want, metadata.position)
+    def rows(self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType) -> DataFrame:
+        if pinned.position is None:
+            return conformed(self._load(self._reader(spark), pinned.location), want).limit(0)
+        return self._at(spark, pinned, want, pinned.position)
 
-    def counted_rows(self, pinned: Pinned) -> int | None:
+    def counted_rows(self, pinned: IcebergPinned) -> int | None:
         """See `LakeSource.counted_rows`: by the summary of the snapshot."""
         if pinned.position is None:
             return 0
-        snapshot = _of_iceberg(pinned).metadata.snapshots.get(pinned.position)
+        snapshot = pinned.metadata.snapshots.get(pinned.position)
         return None if snapshot is None else snapshot.rows
 
-    def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
+    def first_bookmark(self, pinned: IcebergPinned) -> Mapping[str, Any] | None:
         """See `LakeSource.first_bookmark`; ids are text, as not every JSON parser keeps 64 bits."""
         if pinned.position is None:
             return None
         return {
             "table_id": pinned.table_id,
             "snapshot_id": str(pinned.position),
-            "schema_id": _of_iceberg(pinned).metadata.schema_id,
+            "schema_id": pinned.metadata.schema_id,
         }
 
     def has_position(self, bookmark: Mapping[str, Any]) -> bool:
@@ -322,8 +324,8 @@ class IcebergSource(LakeSource):
             raise self.error(f"the bookmark's snapshot_id {snapshot!r} is not a number", START_OVER)
         return snapshot is not None
 
-    def changes(self, scan: ChangeScan) -> Iterator[Slice]:
-        pinned, mark = _of_iceberg(scan.pinned), scan.plan.bookmark
+    def changes(self, scan: Scan) -> Iterator[Slice]:
+        pinned, mark = scan.pinned, scan.plan.bookmark
         commits = self._commits(pinned, mark)
         stale = pinned.metadata.stale_columns(mark.get("schema_id"), scan.plan.columns)
         slices = (self._slice(scan, part) for part in group_commits(commits))
@@ -358,7 +360,7 @@ class IcebergSource(LakeSource):
             )
         return [LoggedCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
 
-    def _slice(self, scan: ChangeScan, part: CommitGroup) -> Slice:
+    def _slice(self, scan: Scan, part: CommitGroup) -> Slice:
         last = part[-1]
         mark = self.first_bookmark(replace(scan.pinned, position=last.position)) or {}
         bookmark = {"replication_method": "LOG_BASED", **mark}
@@ -375,7 +377,7 @@ class IcebergSource(LakeSource):
             frame = self._fed(scan, part)
         return changed_slice(frame, scan.plan, bookmark, ordered=ordered, only_new=only_new)
 
-    def _before(self, scan: ChangeScan, part: CommitGroup) -> DataFrame:
+    def _before(self, scan: Scan, part: CommitGroup) -> DataFrame:
         before, last = part[0].before, part[-1].position
         text = "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows"
         _logger.info(text, scan.plan.stream, before, last)
@@ -383,21 +385,21 @@ class IcebergSource(LakeSource):
             return self._at_snapshot(scan, last).limit(0)
         return self._at_snapshot(scan, before)
 
-    def _fed(self, scan: ChangeScan, part: CommitGroup) -> DataFrame:
+    def _fed(self, scan: Scan, part: CommitGroup) -> DataFrame:
         want = T.StructType([*scan.want.fields, *_CHANGE_FIELDS])
         rows = conformed(self._between(scan, part, "changes"), want)
         at = _times(part, col(_SNAPSHOT))
         frame = with_commit_columns(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
         return frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT)
 
-    def _between(self, scan: ChangeScan, part: CommitGroup, table: str) -> DataFrame:
+    def _between(self, scan: Scan, part: CommitGroup, table: str) -> DataFrame:
         reader = self._reader(scan.spark).option("end-snapshot-id", part[-1].position)
         if part[0].before is not None:
             reader = reader.option("start-snapshot-id", part[0].before)
-        return self._load(reader, _of_iceberg(scan.pinned).location, table)
+        return self._load(reader, scan.pinned.location, table)
 
-    def _at_snapshot(self, scan: ChangeScan, snapshot: int) -> DataFrame:
-        return self._at(scan.spark, _of_iceberg(scan.pinned), scan.want, snapshot)
+    def _at_snapshot(self, scan: Scan, snapshot: int) -> DataFrame:
+        return self._at(scan.spark, scan.pinned, scan.want, snapshot)
 
     def _at(
         self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int
@@ -457,12 +459,6 @@ class IcebergSource(LakeSource):
             return reader.table(f"{location}.{table}" if table else location)
         activate(reader)
         return reader.format("iceberg").load(f"{location}#{table}" if table else location)
-
-
-def _of_iceberg(pinned: Pinned) -> IcebergPinned:
-    if not isinstance(pinned, IcebergPinned):
-        raise TypeError(f"not pinned by Iceberg: {pinned}")
-    return pinned
 
 
 def _times(part: Sequence[LoggedCommit], snapshot: Column) -> Column:

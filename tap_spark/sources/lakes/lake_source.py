@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -168,17 +168,20 @@ class Pinned:
     table_id: str | None
 
 
+P = TypeVar("P", bound=Pinned)
+
+
 @dataclass(frozen=True)
-class ChangeScan:
+class ChangeScan(Generic[P]):
     """One read of changes: of a stream, up to a version, in the columns that are wanted."""
 
     spark: SparkSession
     plan: StreamPlan
-    pinned: Pinned
+    pinned: P
     want: StructType
 
 
-class LakeSource(ABC):
+class LakeSource(ABC, Generic[P]):
     """A table with versions, by path or by name.
 
     Raises:
@@ -198,7 +201,7 @@ class LakeSource(ABC):
         self.name = self._name() if stream.table is not None else ""
 
     @abstractmethod
-    def pin(self, spark: SparkSession) -> Pinned:
+    def pin(self, spark: SparkSession) -> P:
         """Find the table's newest version.
 
         Raises:
@@ -206,15 +209,15 @@ class LakeSource(ABC):
         """
 
     @abstractmethod
-    def rows(self, spark: SparkSession, pinned: Pinned, want: StructType) -> DataFrame:
+    def rows(self, spark: SparkSession, pinned: P, want: StructType) -> DataFrame:
         """Return the rows of the pinned version."""
 
     @abstractmethod
-    def counted_rows(self, pinned: Pinned) -> int | None:
+    def counted_rows(self, pinned: P) -> int | None:
         """Return the rows of the pinned version as the metadata tell; None if they do not."""
 
     @abstractmethod
-    def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any] | None:
+    def first_bookmark(self, pinned: P) -> Mapping[str, Any] | None:
         """Return the bookmark after the pinned version was read; None if there is none to read.
 
         Raises:
@@ -230,7 +233,7 @@ class LakeSource(ABC):
         """
 
     @abstractmethod
-    def changes(self, scan: ChangeScan) -> Iterator[Slice]:
+    def changes(self, scan: ChangeScan[P]) -> Iterator[Slice]:
         """Return the changes after the plan's bookmark.
 
         Raises:
@@ -292,7 +295,7 @@ class LakeSource(ABC):
     """Texts of errors that mean that the table does not exist."""
 
     def _slices(
-        self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
+        self, spark: SparkSession, plan: StreamPlan, pinned: P, want: StructType
     ) -> Iterator[Slice]:
         if plan.resume is not Resume.LOG_POSITION:
             slice_ = planned_slice(self.rows(spark, pinned, want), plan)
@@ -306,7 +309,7 @@ class LakeSource(ABC):
                 yield self.all_rows(spark, pinned, want, mark)
 
     def all_rows(
-        self, spark: SparkSession, pinned: Pinned, want: StructType, mark: Mapping[str, Any]
+        self, spark: SparkSession, pinned: P, want: StructType, mark: Mapping[str, Any]
     ) -> Slice:
         """Return every row of the pinned version, none of them deleted."""
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
@@ -316,7 +319,7 @@ class LakeSource(ABC):
         return Slice(records, mark, told_rows=count)
 
     def with_stale_rows(
-        self, scan: ChangeScan, slices: Iterable[Slice], stale: Sequence[str]
+        self, scan: ChangeScan[P], slices: Iterable[Slice], stale: Sequence[str]
     ) -> Iterator[Slice]:
         """Yield changes; then every row if columns are stale, as no change names their rows."""
         if not stale:
