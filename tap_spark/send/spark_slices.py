@@ -55,7 +55,7 @@ def write_by_spark(
     slices = reader.slices(run.outputs.read_plan(plan))
     writer = SliceWriter(plan, outputs, state_writer, meter)
     if batch is None:
-        writer.write_records(run.spark, slices, run.output, run.spool())
+        writer.write_records(run.spark, slices, run.output, run.spool)
     else:
         counted = plan if len(outputs) > 1 else outputs[0].plan
         with Counter(BATCH_COUNT, counted.stream) as counter:
@@ -171,14 +171,18 @@ class SliceWriter:
     _keys: dict[int, KeyMax] = field(default_factory=dict)
 
     def write_records(
-        self, spark: SparkSession, slices: Iterable[Slice], output: LineOutput, spool: Spool | None
+        self,
+        spark: SparkSession,
+        slices: Iterable[Slice],
+        output: LineOutput,
+        spool: Callable[[], Spool | None],
     ) -> None:
         """Write slices as RECORD messages; errors as `record_writer.write_records`."""
         for slice_ in slices:
             with self._kept(slice_) as kept:
                 for number, own in enumerate(self.outputs):
                     mapped, on_chunk = own.mapped_slice(kept), self._on_chunk(number, slice_)
-                    write_records(spark, own.plan, mapped, output, spool=spool, on_chunk=on_chunk)
+                    write_records(spark, own.plan, mapped, output, spool=spool(), on_chunk=on_chunk)
             self._advance(ordered=slice_.ordered)
             if slice_.bookmark is not None:
                 self.state_writer.update(partial(advance_positions, self.plan, slice_.bookmark))

@@ -105,14 +105,14 @@ class TestRecords:
         self, written: list[Any]
     ) -> None:
         pace, pieces = Pace(), slices(2)
-        several(pace).write_records(None, pieces, None, None)  # type: ignore[arg-type]
+        several(pace).write_records(None, pieces, None, lambda: None)  # type: ignore[arg-type]
         assert [stream for stream, _ in written] == ["s0", "s1", "s0", "s1"]
         assert pace.mark == {"at": 2}
         assert [piece.frame.kept for piece in pieces] == [0, 0]  # type: ignore[attr-defined]
 
     def test_the_key_is_the_greatest_of_all_outputs(self, written: list[Any]) -> None:
         pace = Pace()
-        several(pace, key="k").write_records(None, slices(1), None, None)  # type: ignore[arg-type]
+        several(pace, key="k").write_records(None, slices(1), None, lambda: None)  # type: ignore[arg-type]
         assert len(written) == 2
         assert pace.mark["progress_markers"]["replication_key_value"] == 11
 
@@ -130,7 +130,7 @@ class TestRecords:
 
         monkeypatch.setattr(spark_slices, "write_records", write)
         pieces = [replace(piece, bookmark=None) for piece in slices(1, ordered)]
-        several(pace, key="k").write_records(None, pieces, None, None)  # type: ignore[arg-type]
+        several(pace, key="k").write_records(None, pieces, None, lambda: None)  # type: ignore[arg-type]
         assert seen == [None, None, None, *((1, 2, 3) if ordered else [None] * 3)]
         reached = pace.mark if ordered else pace.mark["progress_markers"]
         assert reached["replication_key_value"] == 3
@@ -148,7 +148,7 @@ class TestRecords:
 
         monkeypatch.setattr(spark_slices, "write_records", fails)
         with pytest.raises(RuntimeError):
-            several(pace).write_records(None, pieces, None, None)  # type: ignore[arg-type]
+            several(pace).write_records(None, pieces, None, lambda: None)  # type: ignore[arg-type]
         assert pace.mark == {"at": 1}
         assert pieces[1].frame.kept == 0  # type: ignore[attr-defined]
 
