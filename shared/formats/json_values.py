@@ -10,7 +10,7 @@ import binascii
 import re
 from calendar import monthrange
 from collections.abc import Callable, Mapping
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -47,11 +47,13 @@ _INSTANT = re.compile(
 )
 _DATE = re.compile(rf"({_YEAR})-(\d\d)-(\d\d)\Z", re.ASCII)
 _TIME = re.compile(rf"{_TIME_PART}\Z", re.ASCII)
+_WHOLE = r"(\d{1,99})"
 _DAY_TIME = re.compile(
-    r"([+-]?)P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?\Z",
+    rf"([+-]?)P(?=.)(?:{_WHOLE}D)?(?:T(?=.)(?:{_WHOLE}H)?(?:{_WHOLE}M)?"
+    rf"(?:{_WHOLE}(?:\.(\d{{1,6}}))?S)?)?\Z",
     re.ASCII,
 )
-_YEAR_MONTH = re.compile(r"([+-]?)P(?=.)(?:(\d+)Y)?(?:(\d+)M)?\Z", re.ASCII)
+_YEAR_MONTH = re.compile(rf"([+-]?)P(?=.)(?:{_WHOLE}Y)?(?:{_WHOLE}M)?\Z", re.ASCII)
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 
@@ -109,11 +111,18 @@ def _integer(written: str) -> int | None:
         return int(written)
     if not _NUMBER.match(written):
         return None
-    number = Decimal(written)
+    number = _number(written)
     if number and number.adjusted() >= _LONGEST_INTEGER:
         return _BEYOND if number > 0 else -_BEYOND
     whole = int(number)
     return whole if number == whole else None
+
+
+def _number(written: str) -> Decimal:
+    try:
+        return Decimal(str(written))
+    except InvalidOperation:  # an exponent of 18 digits or more
+        raise Refused(f"{shown_value(written)} is out of range") from None
 
 
 def decimal(precision: int, scale: int) -> Convert:
@@ -124,7 +133,7 @@ def decimal(precision: int, scale: int) -> Convert:
     def convert(value: Value) -> Decimal:
         if not isinstance(value, str) or not _NUMBER.match(value):
             raise not_of_type(value, "number")
-        number = Decimal(str(value))
+        number = _number(value)
         if not number:
             return Decimal(0).quantize(step)
         if number.adjusted() >= precision - scale:

@@ -19,6 +19,7 @@ INTEGER = {"type": ["integer", "null"]}
 STRING = {"type": ["string", "null"]}
 DATE_TIME = {"type": ["string", "null"], "format": "date-time"}
 DATE = {"type": ["string", "null"], "format": "date"}
+DURATION = {"type": "string", "format": "duration", "x-spark-type": "interval day to second"}
 DECIMAL = {"type": ["number", "null"], "x-spark-type": "decimal(5,2)"}
 
 
@@ -98,6 +99,12 @@ def test_years_before_1_and_after_9999(node: Any, value: str, days: int) -> None
         (INTEGER, "1.5", "property 'a': 1.5 is not of type integer"),
         (INTEGER, "9223372036854775808", "is not between"),
         (INTEGER, "1e999999999", "is not between"),
+        (INTEGER, f"1e{'9' * 19}", "property 'a': 1e9999999999999999999 is out of range"),
+        (INTEGER, f"1e-{'9' * 19}", "is out of range"),
+        (DECIMAL, f"1e{'9' * 19}", "is out of range"),
+        (DECIMAL, f'"1e-{"9" * 19}"', "is out of range"),
+        (DURATION, f'"P{"9" * 99}D"', "is out of range"),
+        (DURATION, f'"P{"9" * 5000}D"', "is not of type duration"),
         ({"type": "number"}, "1e400", "property 'a': 1e400 is out of range"),
         (DECIMAL, "1.234", "has more than 2 decimal places"),
         (DECIMAL, "1000", "has too many digits for decimal(5,2)"),
