@@ -35,6 +35,7 @@ from shared.formats.arrow_types import (
 )
 from shared.formats.json_text import Number, Refused, Value, json_text
 from shared.formats.json_values import Convert, converter
+from shared.formats.line_encodings import ContentError
 from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
 from shared.formats.spark_types import T
 
@@ -45,6 +46,7 @@ _NUMERIC = (T.NumericType,)
 _INTERVALS = (T.DayTimeIntervalType, T.YearMonthIntervalType)
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 _JSON_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\Z", re.ASCII)
+_INTEGER = re.compile(r"-?\d+\Z", re.ASCII)
 _WORDS = {"true": True, "false": False}
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number)
 
@@ -259,14 +261,21 @@ def _scalar(value: Any) -> Value:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python values, maps as dictionaries."""
-    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
-    return rows
+    """Return rows as `plain_values` returns values."""
+    return plain_values(table)
 
 
-def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return values as Python values, maps as dictionaries."""
-    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+def plain_values(data: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
+    """Return values, or rows, as Python values, maps as dictionaries.
+
+    Raises:
+        ContentError: Python has no such date or time.
+    """
+    try:
+        values: list[Any] = data.to_pylist(maps_as_pydicts="lossy")
+    except OverflowError as error:
+        text = "a date or time that is to be converted is outside of the years 1 to 9999"
+        raise ContentError(text) from error
     return values
 
 
@@ -277,8 +286,15 @@ def row_text(row: Mapping[str, Any]) -> bytes:
 
 def _from_value(data_type: T.DataType, convert: Convert) -> Convert:
     if isinstance(data_type, _INTERVALS):
-        return lambda value: value if type(value) is int else convert(as_json_value(value))
+        whole = _whole_interval(data_type)
+        return lambda value: (whole if type(value) is int else convert)(as_json_value(value))
     return lambda value: convert(as_json_value(value))
+
+
+def _whole_interval(data_type: T.DataType) -> Convert:
+    """Convert a number of microseconds or months."""
+    is_days = isinstance(data_type, T.DayTimeIntervalType)
+    return converter(T.LongType() if is_days else T.IntegerType(), True)
 
 
 def _from_text(data_type: T.DataType, convert: Convert) -> Convert:
@@ -290,7 +306,8 @@ def _from_text(data_type: T.DataType, convert: Convert) -> Convert:
     if isinstance(data_type, T.BooleanType):
         return lambda text: convert(_WORDS.get(text.lower(), text))
     if isinstance(data_type, _INTERVALS):
-        return lambda text: int(text) if re.match(r"-?\d+\Z", text) else convert(text)
+        whole = _whole_interval(data_type)
+        return lambda text: whole(Number(text)) if _INTEGER.match(text) else convert(text)
     if isinstance(data_type, _NUMERIC):
         return lambda text: convert(Number(text) if _JSON_NUMBER.match(text) else text)
     return convert

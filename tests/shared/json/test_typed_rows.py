@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats.json_lines import LineReader
+from shared.formats.line_encodings import ContentError
 from shared.formats.typed_rows import RowReader, row_text
 
 UTC = timezone.utc
@@ -87,6 +88,28 @@ def test_refused(node: Any, values: Any, reason: str) -> None:
     assert re.search(reason, rejects[0])
     assert "property 'c" in rejects[0]
     assert len(actual) == 2 - len(rejects)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([-800_000], pa.int32()).cast(pa.date32()),
+        pa.array([10**18], pa.timestamp("us")),
+        pa.array([[-800_000]], pa.list_(pa.int32())).cast(pa.list_(pa.date32())),
+    ],
+)
+def test_times_that_python_lacks(values: pa.Array) -> None:
+    with pytest.raises(ContentError, match="outside of the years 1 to 9999"):
+        read(STRING, values)
+
+
+@pytest.mark.parametrize("texts", [True, False])
+@pytest.mark.parametrize(("kind", "bits"), [("day to second", 63), ("year to month", 31)])
+def test_intervals_out_of_range(kind: str, bits: int, texts: bool) -> None:
+    node = {"type": "string", "format": "duration", "x-spark-type": f"interval {kind}"}
+    values = ["0", str(2**bits)] if texts else pa.array([0, 2**bits], pa.uint64())
+    actual, rejects = read(node, values, texts=texts)
+    assert (len(actual), list(rejects)) == (1, [1])
 
 
 def test_converted_where_not_strict() -> None:
