@@ -11,7 +11,6 @@ import bz2
 import importlib
 import io
 import itertools
-import json
 import lzma
 import math
 import re
@@ -24,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from shared.formats.line_encodings import TABLE_ROWS, ContentError, check_mark
+from shared.formats.typed_rows import text_of
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input, open_output
@@ -413,10 +413,4 @@ def _union(choices: list[Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn
     if len(others) == 1:
         kind, turn = _from_avro(others[0], named)
         return kind, lambda value: None if value is None else turn(value)
-
-    def as_text(value: Any) -> str | None:
-        if value is None or isinstance(value, str):
-            return value
-        return json.dumps(value, default=str)
-
-    return (pa.string(), as_text) if others else (pa.null(), _same)
+    return (pa.string(), text_of) if others else (pa.null(), _same)

@@ -250,6 +250,12 @@ def as_json_value(value: Any) -> Value:
     return _scalar(value)
 
 
+def text_of(value: Any) -> str | None:
+    """Return a value of `plain_values` as text: that of numbers, times and binary, or JSON."""
+    value = as_json_value(value)
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
 def _scalar(value: Any) -> Value:
     if value is None or isinstance(value, bool | str):
         return value

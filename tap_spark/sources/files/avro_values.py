@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.arrow_types import spark_to_arrow
-from shared.formats.json_text import json_text
 from shared.formats.spark_types import T
-from shared.formats.typed_rows import as_json_value, plain_values
+from shared.formats.typed_rows import plain_values, text_of
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.files.arrow_parquet import in_type, with_parts
 from tap_spark.sources.frame_helpers import FILE, MAX_DECIMAL
@@ -305,9 +304,7 @@ def _texts(array: pa.Array, form: Form) -> pa.Array:
     values = converted(array, form, spark_to_arrow(form.dtype))
     if pa.types.is_string(values.type):
         return values
-    jsons = (as_json_value(value) for value in plain_values(values))
-    texts = [v if v is None or isinstance(v, str) else json_text(v) for v in jsons]
-    return pa.array(texts, pa.string())
+    return pa.array(map(text_of, plain_values(values)), pa.string())
 
 
 def _nanos(array: pa.Array, form: Form) -> pa.Array:
