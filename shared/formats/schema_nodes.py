@@ -299,11 +299,10 @@ def _words(data_type: T.DataType, node: Node) -> str:
 def _string(node: Node) -> T.DataType:
     if node.get("contentEncoding") == "base64":
         return T.BinaryType()
-    form = node.get("format")
-    if form in _DECIMAL_FORMATS and isinstance(node.get("precision"), int):
-        precision, scale = node["precision"], node.get("scale") or 0
-        if 0 < precision <= MAX_DIGITS and 0 <= scale <= precision:
-            return T.DecimalType(precision, scale)
+    form, precision, scale = node.get("format"), node.get("precision"), node.get("scale") or 0
+    fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
+    if form in _DECIMAL_FORMATS and fits and 0 < precision <= MAX_DIGITS:
+        return T.DecimalType(precision, scale)
     return _STRING_FORMATS.get(form, T.StringType()) if isinstance(form, str) else T.StringType()
 
 

@@ -136,6 +136,7 @@ FOREIGN: list[tuple[dict[str, Any] | bool, T.DataType]] = [
     ({"type": "string", "format": "singer.decimal", "precision": 9, "scale": 3},
      T.DecimalType(9, 3)),
     ({"type": "string", "format": "singer.decimal"}, TEXT),
+    ({"type": "string", "format": "singer.decimal", "precision": 9, "scale": "3"}, TEXT),
     ({"type": "boolean"}, T.BooleanType()),
     ({"type": "null"}, T.NullType()),
     ({"type": ["null", "integer", "string"]}, TEXT),
