@@ -3,7 +3,7 @@
 A block is rejected if that reader would stop, or would accept what JSON or the schema does not
 mean (several objects on a line, bytes that are not UTF-8, numbers out of range).
 
-Why beside `exact_lines`: no Python object for a value, many times faster (benchmarks/README.md).
+Why beside `json_values`: no Python object for a value, many times faster (benchmarks/README.md).
 """
 
 from __future__ import annotations

@@ -2,28 +2,32 @@
 
 Blocks go through Arrow's own JSON reader. If it rejects a block, or could have read it in another
 way than JSON means it, the block is cut into small pieces. Pieces that are rejected again go
-through `exact_lines`, so that each record is accepted or rejected alone. Both ways have the
+through `json_values`, so that each record is accepted or rejected alone. Both ways have the
 same values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from shared.formats.arrow_types import as_nullable, rows_without_columns, struct_to_arrow
 from shared.formats.fast_json import BlockRefused, FastReader, LinesRead, finer_pattern
-from shared.formats.json_text import line_count
-from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
-
-if TYPE_CHECKING:
-    from shared.formats.exact_lines import ExactReader
+from shared.formats.json_text import Refused, Value, decode, json_text, line_count
+from shared.formats.json_values import Convert, field_values, instant, integer
+from shared.formats.schema_nodes import (
+    INTEGER_WIDTHS,
+    JsonText,
+    is_free_form,
+    json_schema_to_spark,
+)
+from shared.formats.spark_types import T
 
 PIECE_BYTES = 128 * 1024
 """Size of the pieces of a rejected block."""
@@ -68,13 +72,11 @@ class LineReader:
         return make, (schema,)
 
     @cached_property
-    def _exact(self) -> ExactReader:
-        """Return what reads the lines that the fast reader leaves to it, if there are any."""
-        from shared.formats.exact_lines import ExactReader  # noqa: PLC0415
-
-        schema, envelope, strict, _ = self._arguments
-        free_form = is_free_form(schema)
-        return ExactReader(self._struct, free_form=free_form, envelope=envelope, strict=strict)
+    def _values(self) -> Callable[[Mapping[str, Value]], list[Value]]:
+        schema, _, strict, _ = self._arguments
+        if is_free_form(schema):
+            return lambda record: [json_text(record)]
+        return field_values(self._struct, strict)
 
     @cached_property
     def _finer(self) -> re.Pattern[bytes] | None:
@@ -130,23 +132,52 @@ class LineReader:
             yield part
 
     def _read_exact(self, data: bytes, first_line: int) -> LinesRead:
-        rows = self._exact.read(enumerate(data.split(b"\n"), first_line))
+        rows: list[list[Value]] = []
+        envelopes: list[tuple[Value, Value]] = []
+        rejects: list[tuple[int, str]] = []
+        for number, line in enumerate(data.split(b"\n"), first_line):
+            if line.strip(b" \t\r"):
+                try:
+                    message = decode(line)
+                    rows.append(self._row(message))
+                    envelopes.append((message.get("time_extracted"), message.get("version")))
+                except Refused as refused:
+                    rejects.append((number, str(refused)))
         arrays = [
-            pa.array(values, field.type)
-            for values, field in zip(rows.columns, self.arrow_schema, strict=True)
+            pa.array([row[place] for row in rows], field.type)
+            for place, field in enumerate(self.arrow_schema)
         ]
         table = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
         if not arrays:
-            table = rows_without_columns(rows.rows_read - len(rows.rejects))
+            table = rows_without_columns(len(rows))
         at = versions = None
         if self._envelope:
-            at = pa.chunked_array([pa.array(rows.extracted, _INSTANT)])
-            versions = pa.chunked_array([pa.array(rows.versions, pa.int64())])
+            version = integer(*INTEGER_WIDTHS[T.LongType], strict=True)
+            times = [_or_none(instant, time) for time, _ in envelopes]
+            numbers = [_or_none(version, number) for _, number in envelopes]
+            at = pa.chunked_array([pa.array(times, _INSTANT)])
+            versions = pa.chunked_array([pa.array(numbers, pa.int64())])
         # The pattern finds names as JSON has them.
         finer = set(self._finer.findall(data)) if self._finer else ()
         cut = frozenset[str](map(orjson.loads, finer))
-        rejects = tuple(rows.rejects)
-        return LinesRead(table, at, versions, rows.rows_read, line_count(data), rejects, cut=cut)
+        count = len(rows) + len(rejects)
+        return LinesRead(table, at, versions, count, line_count(data), tuple(rejects), cut=cut)
+
+    def _row(self, message: Mapping[str, Value]) -> list[Value]:
+        record = message.get("record") if self._envelope else message
+        if not isinstance(record, dict):
+            raise Refused("RECORD message without a 'record' object")
+        try:
+            return self._values(record)
+        except RecursionError:
+            raise Refused("values are nested too deeply") from None
+
+
+def _or_none(convert: Convert, value: Value) -> Value:
+    try:
+        return convert(value)
+    except Refused:
+        return None
 
 
 def _joined(

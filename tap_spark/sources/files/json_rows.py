@@ -14,7 +14,7 @@ import json
 import math
 import pickle
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from lzma import LZMAError
@@ -25,10 +25,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
-from shared.formats.exact_lines import ExactReader
 from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
 from shared.formats.json_text import NON_FINITE, Number, Refused, line_count, shown_value
 from shared.formats.json_text import text as checked_text
+from shared.formats.json_values import field_values
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_kinds
 from tap_spark.sources.files.json_kinds import (
@@ -193,8 +193,8 @@ class JsonRows:
         )
 
     @cached_property
-    def _exact(self) -> ExactReader:
-        return ExactReader(self.struct, free_form=False, envelope=False, strict=True)
+    def _values(self) -> Callable[[Mapping[str, Any]], list[Any]]:
+        return field_values(self.struct, strict=True)
 
     @cached_property
     def _numbers(self) -> LongNumbers:
@@ -252,9 +252,11 @@ class JsonRows:
 
     def _add(self, record: dict[str, Any], line: bytes, columns: list[list[Any]]) -> None:
         try:
-            values = self._exact.values(record)
+            values = self._values(record)
         except Refused as refused:
             raise BadLineError(line, str(refused)) from None
+        except RecursionError:
+            raise BadLineError(line, "values are nested too deeply") from None
         for column, value in zip(columns, values, strict=True):
             column.append(value)
 
