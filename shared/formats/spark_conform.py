@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.arrow_types import as_nullable
+from shared.formats.json_schema import holds_all
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.spark.spark_release import too_old
@@ -111,13 +112,6 @@ Elements of arrays are called `element`, parts of maps `key` and `value`. Fields
 listed have had their name all along.
 """
 NO_NAMES: Names = {}
-_INTEGERS: Mapping[type[T.DataType], int] = {
-    T.ByteType: 3,
-    T.ShortType: 5,
-    T.IntegerType: 10,
-    T.LongType: 20,
-}
-"""Integer types, narrow to wide, with the digits they need."""
 
 
 class TypeChangeError(ValueError):
@@ -154,18 +148,7 @@ def check_types(have: T.StructType, want: T.StructType) -> None:
 
 def widens(have: T.DataType, want: T.DataType) -> bool:
     """Return whether every value of one type is a value of the other."""
-    if isinstance(have, T.NullType):
-        return True
-    if isinstance(want, T.DecimalType):
-        if isinstance(have, T.DecimalType):
-            whole = want.precision - want.scale >= have.precision - have.scale
-            return whole and want.scale >= have.scale
-        return want.precision - want.scale >= _INTEGERS.get(type(have), 99)
-    if type(have) in _INTEGERS and type(want) in _INTEGERS:
-        return _INTEGERS[type(have)] <= _INTEGERS[type(want)]
-    if isinstance(want, T.DoubleType):
-        return isinstance(have, (T.FloatType, T.ByteType, T.ShortType, T.IntegerType))
-    return isinstance(have, T.DateType) and isinstance(want, T.TimestampNTZType)
+    return isinstance(have, T.NullType) or holds_all(have, want)
 
 
 @dataclass(frozen=True)
