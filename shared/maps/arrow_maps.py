@@ -25,15 +25,14 @@ from shared.maps.expressions.arrow_columns import (
     is_as_in_json,
     view,
 )
-from shared.maps.expressions.arrow_results import Arrival, is_json
+from shared.maps.expressions.arrow_results import is_json
 from shared.maps.expressions.evaluator import Task
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import Unsupported
 from shared.maps.transform import Cell, Computed, Transform
 
-_CONTROL = re.compile(r"\\u[0-9a-f]{4}|\\.")
-
+_ESCAPE = re.compile(r"\\u[0-9a-f]{4}|\\.")
 
 ROWS = 65_536
 """Rows that are mapped at once."""
@@ -198,7 +197,7 @@ def _task_of(value: Computed) -> Task | None:
     if task.fake is not None and task.fake.seed is not None:
         return None
     # Columns come as Arrow has them.
-    return replace(task, arrivals=[Arrival()] * len(task.arrivals))
+    return replace(task, arrivals=[None] * len(task.arrivals))
 
 
 def _cell(
@@ -216,8 +215,4 @@ def _json(value: object) -> str | None:
     if value is None:
         return None
     text = orjson.dumps(value).decode()
-    return _CONTROL.sub(_capital, text) if "\\u" in text else text
-
-
-def _capital(escape: re.Match[str]) -> str:
-    return escape[0][:2] + escape[0][2:].upper()
+    return _ESCAPE.sub(lambda one: one[0][:2] + one[0][2:].upper(), text) if "\\u" in text else text

@@ -10,14 +10,13 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from json.encoder import encode_basestring
 from typing import Any
 
 import pyarrow as pa
 
-from shared.maps.expressions.value_kinds import ANY, PYTHON, STR, Kind
+from shared.maps.expressions.value_kinds import ANY, PYTHON, Kind
 
 DEPTH = 200
 """Levels of lists and dicts in a result."""
@@ -250,19 +249,11 @@ def _within_batch(values: Sequence[Any], errors: list[str | None]) -> Sequence[A
 _SPECIAL_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """How a column arrives: unchanged, or as JSON text of values of a kind."""
-
-    text: bool = False
-    kind: Kind = STR
-
-
-def reader(arrival: Arrival) -> Callable[[pa.Array], list[Any]]:
-    """Return a function that converts a column to a list of values."""
-    if not arrival.text:
+def reader(kind: Kind | None) -> Callable[[pa.Array], list[Any]]:
+    """Return a function that converts a column, JSON text of a kind if that is given, to a list."""
+    if kind is None:
         return _plain
-    parse = _parser(arrival.kind)
+    parse = _parser(kind)
     return lambda array: [None if text is None else parse(text) for text in _plain(array)]
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import simpleeval
 
 from shared.maps.expressions import sandbox
-from shared.maps.expressions.arrow_results import Arrival, reader, records, results, taken
+from shared.maps.expressions.arrow_results import reader, records, results, taken
 from shared.maps.expressions.personal import Fakes, FakeSettings
 from shared.maps.expressions.value_kinds import Kind
 
@@ -194,14 +194,14 @@ class Task:
 
     Attributes:
         expression: The expression.
-        arrivals: How its columns arrive, in their order.
+        arrivals: The kinds of its columns that arrive as JSON text, None for the others; in order.
         kind: The kind of its results.
         fake: How values are invented, if they are. With a seed, one more column distinguishes
             records.
     """
 
     expression: PortableExpression
-    arrivals: Sequence[Arrival]
+    arrivals: Sequence[Kind | None]
     kind: Kind
     fake: FakeSettings | None = None
     _ready: tuple[Evaluator, Readers, Fakes | None] | None = None
@@ -222,7 +222,7 @@ class Task:
         if self._ready is None:
             fakes = Fakes(self.fake) if self.fake else None
             evaluator = Evaluator(self.expression, {"fake": fakes} if fakes else {})
-            self._ready = evaluator, [reader(arrival) for arrival in self.arrivals], fakes
+            self._ready = evaluator, [reader(kind) for kind in self.arrivals], fakes
         evaluator, readers, fakes = self._ready
         evaluate, take = evaluator.value, taken(self.kind)
         rows, own = len(arrays[0]), arrays[: len(self.arrivals)]

@@ -25,7 +25,7 @@ from shared.maps.expressions import (
     sandbox,
     value_kinds,
 )
-from shared.maps.expressions.arrow_results import Arrival, is_json, storage
+from shared.maps.expressions.arrow_results import is_json, storage
 from shared.maps.expressions.evaluator import Task, evaluated_inside
 from shared.maps.expressions.records import PATH, named
 from shared.maps.expressions.value_kinds import ANY, Kind, kind_of
@@ -138,11 +138,10 @@ def view(data_type: T.DataType) -> Callable[[Column], Column]:
     return lambda column: json_column(column, data_type)
 
 
-def arrival(data_type: T.DataType) -> Arrival:
-    """Return how a column of a type arrives in Python."""
-    if isinstance(data_type, (*_PLAIN, T.FloatType, T.NullType)):
-        return Arrival()
-    return Arrival(text=True, kind=kind_of(data_type))
+def arrival(data_type: T.DataType) -> Kind | None:
+    """Return the kind of a column that arrives in Python as JSON text; None for any other."""
+    is_plain = isinstance(data_type, (*_PLAIN, T.FloatType, T.NullType))
+    return None if is_plain else kind_of(data_type)
 
 
 def result_kind(kind: Kind, struct: T.StructType, reads: Iterable[str]) -> Kind:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.maps.expressions.arrow_results import Arrival
 from shared.maps.expressions.evaluator import Evaluator, PortableExpression, Task, short_error
 from shared.maps.expressions.personal import FUNCTIONS
 from shared.maps.expressions.value_kinds import Kind
@@ -209,10 +208,10 @@ def test_same_as_python(a: Any, b: Any, text: str) -> None:
 
 
 def run(
-    text: str, columns: dict[str, Any], form: Kind, arrivals: list[Arrival] | None = None
+    text: str, columns: dict[str, Any], form: Kind, arrivals: list[Kind | None] | None = None
 ) -> list[tuple[Any, str | None]]:
     expression = PortableExpression(text, tuple(columns), functions=FUNCTIONS)
-    task = Task(expression, arrivals or [Arrival() for _ in columns], form)
+    task = Task(expression, arrivals or [None] * len(columns), form)
     actual = task(list(columns.values()) or [pa.array([True, True])])
     return [(row["value"], row["error"]) for row in actual.to_pylist()]
 
@@ -229,7 +228,7 @@ def test_batches_keep_the_order_of_records_and_errors() -> None:
 
 def test_batches_without_records() -> None:
     expression = PortableExpression("a", ("a",))
-    actual = Task(expression, [Arrival()], Kind("int"))([pa.array([], pa.int64())])
+    actual = Task(expression, [None], Kind("int"))([pa.array([], pa.int64())])
     assert len(actual) == 0
     assert actual.type == pa.struct([("value", pa.int64()), ("error", pa.string())])
 
@@ -248,7 +247,7 @@ def test_results_of_another_kind_are_errors() -> None:
 
 def test_decimals_come_with_every_digit() -> None:
     text = "12345678901234567890.123456789012345678"
-    arrivals = [Arrival(text=True, kind=Kind("decimal"))]
+    arrivals = [Kind("decimal")]
     actual = run("str(d * 1) if d else d", {"d": pa.array([text, None])}, Kind("str"), arrivals)
     # Python's decimals are computed with 28 digits.
     assert actual == [("12345678901234567890.12345679", None), (None, None)]
@@ -259,7 +258,7 @@ def test_a_record_too_deep_to_be_read_spoils_no_other() -> None:
     # Deeper than any limit that Python has, or that a validation has set in this process.
     deep = "[" * 50_000 + "]" * 50_000
     columns = {"v": pa.array(["1", deep, None, "[2]"]), "n": pa.array(range(4))}
-    arrivals = [Arrival(text=True, kind=Kind("any")), Arrival()]
+    arrivals = [Kind("any"), None]
     actual = run("f'{n}{v}'", columns, Kind("str"), arrivals)
     assert [value for value, _ in actual] == ["01", None, "2None", "3[2]"]
     assert [error is None for _, error in actual] == [True, False, True, True]
@@ -267,14 +266,14 @@ def test_a_record_too_deep_to_be_read_spoils_no_other() -> None:
 
 
 def test_tasks_travel_without_what_they_have_made() -> None:
-    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Kind("int"))
+    task = Task(PortableExpression("a + 1", ("a",)), [None], Kind("int"))
     task([pa.array([1])])
     again = pickle.loads(pickle.dumps(task))
     assert again([pa.array([1, 2])]).field("value").to_pylist() == [2, 3]
 
 
 def test_one_tree_per_task() -> None:
-    task = Task(PortableExpression("a + 1", ("a",)), [Arrival()], Kind("int"))
+    task = Task(PortableExpression("a + 1", ("a",)), [None], Kind("int"))
     task([pa.array([1])])
     ready = task._ready
     task([pa.array([1])])
