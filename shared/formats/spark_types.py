@@ -65,14 +65,5 @@ if not TYPE_CHECKING and not all(
             """Return its name in JSON."""
             return self.simpleString()
 
-    _STAND_INS = (
-        _VariantType,
-        _CalendarIntervalType,
-        _GeometryType,
-        _GeographyType,
-        _DatetimeType,
-        _TimeType,
-    )
-
-    _absent = {kind.__name__[1:]: kind for kind in _STAND_INS if not hasattr(T, kind.__name__[1:])}
-    T = SimpleNamespace(**{**vars(T), **_absent})
+    _stand_ins = {kind.__name__[1:]: kind for kind in (*_StandIn.__subclasses__(), _TimeType)}
+    T = SimpleNamespace(**{**_stand_ins, **vars(T)})

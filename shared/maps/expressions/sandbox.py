@@ -155,9 +155,7 @@ class Meter:
 
     def formatted(self, value: Any, spec: str) -> str:
         """Call `format`, up to a length."""
-        if _is_heavy(value):
-            too_long()
-        if _SPEC_NUMBER.search(spec):
+        if _is_heavy(value) or _SPEC_NUMBER.search(spec):
             too_long()
         text = format(value, spec)
         self.count(len(text))
