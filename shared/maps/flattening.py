@@ -15,7 +15,7 @@ from shared.formats.json_schema import spark_type_to_json_schema
 from shared.formats.record_text import json_column
 from shared.formats.schema_nodes import node_types, object_node, resolved_node
 from shared.formats.spark_types import T
-from shared.maps.column_makers import places
+from shared.maps.column_makers import NestedChange, places
 from shared.maps.expressions.syntax import PARENT, Expression
 from shared.maps.map_settings import Flattening, MapRule, setting_of
 from shared.maps.transform import Cell, Explode
@@ -178,20 +178,19 @@ def exploded(
 def _array(rule: MapRule, text: str, struct: T.StructType) -> tuple[tuple[str, ...], T.ArrayType]:
     """Return the array that a name or path means: an exact name comes first."""
     where = setting_of(rule.key, "__explode__")
-    depths: dict[str, tuple[int, tuple[str, ...], T.DataType]] = {}
+    named: dict[str, NestedChange] = {}
     for column in struct:
         for place in places((column.name,), column.dataType):
-            key = (place.depth, place.path, place.data_type)
-            depths.setdefault(".".join(place.path), key)
-    depths |= {column.name: (0, (column.name,), column.dataType) for column in struct}
-    if text not in depths:
-        arrays = [name for name, (_, _, kind) in depths.items() if isinstance(kind, T.ArrayType)]
+            named.setdefault(".".join(place.path), place)
+    named |= {column.name: NestedChange((column.name,), 0, column.dataType) for column in struct}
+    if text not in named:
+        arrays = [name for name, one in named.items() if isinstance(one.data_type, T.ArrayType)]
         match = nearest(text, arrays)
         hint = f"did you mean {match!r}?" if match else "arrays are " + ", ".join(arrays)
         hint = hint if arrays else "it has no arrays of known contents"
         raise SettingsError(f"the stream has no property {text!r}", where=where, hint=hint)
-    depth, path, kind = depths[text]
-    if depth:
+    kind = named[text].data_type
+    if named[text].depth:
         text = f"{text!r} is inside an array of objects; only one array can be exploded"
         raise SettingsError(text, where=where)
     if not isinstance(kind, T.ArrayType):
@@ -200,7 +199,7 @@ def _array(rule: MapRule, text: str, struct: T.StructType) -> tuple[tuple[str, .
             where=where,
             hint="the schema of an array says in 'items' what it holds",
         )
-    return path, kind
+    return named[text].path, kind
 
 
 def _without(struct: T.StructType, path: tuple[str, ...]) -> Iterator[T.StructField]:
@@ -282,7 +281,6 @@ def _schema(explode: Explode, document: Node, root: Node) -> dict[str, Any]:
 
 
 def _not_null(node: Node) -> Node:
-    """Return the schema of elements that are not null."""
     types = node.get("type")
     if isinstance(types, list) and len(types) > 1 and "null" in types:
         rest = [name for name in types if name != "null"]

@@ -121,10 +121,7 @@ def outputs(
 
 
 def reject_duplicate_names(outputs_of: Mapping[str, Sequence[StreamOutput]]) -> None:
-    """Reject two outputs of a run with the same name.
-
-    Args:
-        outputs_of: The outputs of each stream, by the stream's name.
+    """Reject two outputs of a run, by their streams, that have the same name.
 
     Raises:
         SettingsError: Two outputs have the same name.
@@ -152,14 +149,18 @@ class _Line:
 
 
 class _Output:
-    """Plans one output."""
-
     def __init__(
         self, source: _SourceStream, rule: MapRule, adding: Sequence[MapRule], problems: list[str]
     ) -> None:
         self.source = source
         self.rule = rule
         self.adding = adding if rule in adding or rule.source is None else [*adding, rule]
+        self.patterns = [
+            (rule, line.name, _Line(line.definition, setting_of(rule.key, line.name)))
+            for rule in self.adding
+            for line in rule.properties
+            if line.is_pattern
+        ]
         self.problems = problems
         self.name = self._name()
         self.keys = source.key_properties if rule.keys is None else rule.keys
@@ -241,12 +242,8 @@ class _Output:
             if not line.is_pattern or line.name in self.properties
         }
         lines: dict[str, _Line] = {}
-        for rule in self.adding:
-            for line in rule.properties:
-                if line.is_pattern:
-                    named = _Line(line.definition, setting_of(rule.key, line.name))
-                    own = rule is self.rule
-                    lines.update((name, named) for name in self._matching(line.name, own))
+        for rule, pattern, line in self.patterns:
+            lines |= dict.fromkeys(self._matching(pattern, rule is self.rule), line)
         return {**{n: line for n, line in lines.items() if n not in literal}, **literal}
 
     def _matching(self, pattern: str, own: bool) -> Iterator[str]:
@@ -271,13 +268,12 @@ class _Output:
     def _check_hidden(self) -> None:
         """Reject patterns of others that hide the array: its elements would not be hidden."""
         explode = self.source.explode
-        others = [rule for rule in self.adding if rule is not self.rule]
-        patterns = [(r, line.name) for r in others for line in r.properties if line.is_pattern]
+        others = [(name, line) for rule, name, line in self.patterns if rule is not self.rule]
         for path in () if explode is None else explode.hidden:
-            for rule, pattern in patterns:
+            for pattern, line in others:
                 if ("." in pattern or "." not in path) and fnmatchcase(path, pattern):
                     text = f"it would not hide the elements of {path!r} in {self.rule.key!r}"
-                    self._add_problem(setting_of(rule.key, pattern), text)
+                    self._add_problem(line.where, text)
 
     def _condition(self, lines: Mapping[str, _Line]) -> Condition | None:
         if self.rule.filter is None:
@@ -340,12 +336,9 @@ class _Output:
 
     def _line_of(self, path: str) -> _Line | None:
         """Return the last entry whose pattern has a dot and matches a path."""
-        match = None
-        for rule in self.adding:
-            for line in rule.properties:
-                if line.is_pattern and "." in line.name and self._matches(path, line.name):
-                    match = _Line(line.definition, setting_of(rule.key, line.name))
-        return match
+        latest = reversed(self.patterns)
+        matching = (line for _, name, line in latest if "." in name and self._matches(path, name))
+        return next(matching, None)
 
     def _drop(self, name: str, where: Where) -> None:
         if name in self.keys:
