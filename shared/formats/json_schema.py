@@ -38,6 +38,7 @@ from shared.formats.schema_nodes import (
     HINT,
     INTEGER_WIDTHS,
     MAX_DIGITS,
+    TEXTS,
     decimal_bounds,
     hint_of,
     json_schema_to_spark,
@@ -51,7 +52,6 @@ INTEGERS: dict[type[T.DataType], int] = {
     T.LongType: 19,
 }
 """Integer types with the digits they need."""
-TEXTS = (T.StringType, T.CharType, T.VarcharType)
 _EXACT_IN_DOUBLE = (T.ByteType, T.ShortType, T.IntegerType)
 _LONG_COLUMN = 20
 """Digits that a column of longs is widened to: what formats ask for."""
@@ -77,10 +77,8 @@ def _field(old: T.StructField, new: T.StructField | None, path: str) -> T.Struct
 
 
 def _merge(old: T.DataType, new: T.DataType, path: str) -> T.DataType:
-    if old == new or isinstance(new, T.NullType):
+    if old == new:
         return old
-    if isinstance(old, T.NullType):
-        return new
     if isinstance(old, T.StructType) and isinstance(new, T.StructType):
         return merge_structs(old, new, path)
     if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
@@ -131,15 +129,9 @@ def shown_type(dtype: T.DataType) -> str:
 def common_scalar(old: T.DataType, new: T.DataType, *, lossy: bool = False) -> T.DataType | None:
     """Return the narrowest type that holds the values of both, `old` if it does.
 
-    Args:
-        old: The present type.
-        new: The new type.
-        lossy: A long or a decimal may become a double, which rounds, as files are widened. Columns
-            then become at least as wide as the new type: texts lose their length, and decimals
-            stay decimals.
-
-    Returns:
-        None if such a type does not exist, or if one of them is a struct, an array or a map.
+    If `lossy`, a long or a decimal may become a double, which rounds, as files are widened. Columns
+    then become at least as wide as the new type: texts lose their length, and decimals stay
+    decimals. None if such a type does not exist, or if one is a struct, an array or a map.
     """
     if old == new or isinstance(new, T.NullType):
         return old
@@ -217,12 +209,10 @@ def _floating(kinds: set[type[T.DataType]], *, lossy: bool) -> T.DataType | None
 def _time(old: T.DataType, new: T.DataType) -> T.DataType | None:
     if {type(old), type(new)} == {T.DateType, T.TimestampNTZType}:
         return T.TimestampNTZType()
-    if isinstance(old, T.DayTimeIntervalType) and isinstance(new, T.DayTimeIntervalType):
-        starts, ends = (old.startField, new.startField), (old.endField, new.endField)
-        return T.DayTimeIntervalType(min(starts), max(ends))
-    if isinstance(old, T.YearMonthIntervalType) and isinstance(new, T.YearMonthIntervalType):
-        starts, ends = (old.startField, new.startField), (old.endField, new.endField)
-        return T.YearMonthIntervalType(min(starts), max(ends))
+    for interval in (T.DayTimeIntervalType, T.YearMonthIntervalType):
+        if isinstance(old, interval) and isinstance(new, interval):
+            start = min(old.startField, new.startField)
+            return interval(start, max(old.endField, new.endField))
     if isinstance(old, T.TimeType) and isinstance(new, T.TimeType):
         return old if old.precision >= new.precision else new
     return None

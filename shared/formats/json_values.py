@@ -28,7 +28,7 @@ from shared.formats.json_text import (
     shown_value,
     text,
 )
-from shared.formats.schema_nodes import INTEGER_WIDTHS, JsonText
+from shared.formats.schema_nodes import INTEGER_WIDTHS, TEXTS, JsonText
 from shared.formats.spark_types import T
 
 Convert = Callable[[Value], Value]
@@ -288,9 +288,7 @@ def nothing(value: Value) -> None:
 
 
 _QUOTED = (
-    T.StringType,
-    T.CharType,
-    T.VarcharType,
+    *TEXTS,
     T.BinaryType,
     T.DateType,
     T.TimestampType,

@@ -24,6 +24,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.formats.schema_nodes import TEXTS
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 
@@ -42,9 +43,7 @@ PLAIN_SCALE = 6
 _AS_TEXT = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 _PLAIN = (
-    T.StringType,
-    T.CharType,
-    T.VarcharType,
+    *TEXTS,
     T.BooleanType,
     T.IntegralType,
     T.FloatType,
@@ -53,7 +52,6 @@ _PLAIN = (
     T.TimestampType,
     T.TimestampNTZType,
 )
-_KEYS_AS_THEY_ARE = (T.StringType, T.CharType, T.VarcharType)
 
 
 def record_json(columns: T.StructType) -> Column:
@@ -156,7 +154,7 @@ def _map(data_type: T.MapType) -> Turn | None:
 
 def _key(data_type: T.DataType) -> Turn | None:
     """Return the conversion of a map's key to text; None for strings."""
-    if isinstance(data_type, _KEYS_AS_THEY_ARE):
+    if isinstance(data_type, TEXTS):
         return None
     if isinstance(data_type, _AS_TEXT):
         return lambda key: plain_text(key, data_type)

@@ -24,6 +24,8 @@ INTEGER_WIDTHS: dict[type[T.DataType], tuple[int, int]] = {
 }
 """Smallest and largest value of each integer type, narrowest first."""
 
+TEXTS = (T.StringType, T.CharType, T.VarcharType)
+
 MAX_DIGITS = 38
 """The most digits a decimal holds."""
 
@@ -253,7 +255,6 @@ class _SchemaReader:
         return T.MapType(key, value, nullable)
 
     def struct(self, node: Node, seen: tuple[str, ...]) -> T.StructType:
-        """Return the struct of an object's properties."""
         required = node.get("required")
         names = required if isinstance(required, list) else []
         fields = []

@@ -10,7 +10,8 @@ from functools import cached_property
 
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import as_nullable
-from shared.formats.json_schema import INTEGERS, TEXTS, common_scalar, without_new_fields
+from shared.formats.json_schema import INTEGERS, common_scalar, without_new_fields
+from shared.formats.schema_nodes import TEXTS
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import VERSION_COLUMNS
 from target_spark.core.load_plans import (

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.json_schema import TEXTS
 from shared.formats.record_text import json_column, scalar_text
+from shared.formats.schema_nodes import TEXTS
 from shared.formats.spark_conform import Fitting, Path, parse_json
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats import spark_types
 from shared.formats.record_text import json_column, record_json
+from shared.formats.schema_nodes import TEXTS
 from shared.formats.spark_conform import arrow_udf, parse_json
 from shared.maps.expressions import (
     arrow_results,
@@ -44,8 +45,7 @@ SENT = (
 Workers have pyarrow, and use `orjson` if it is installed; `fake` needs `faker` there.
 """
 
-_TEXT = (T.StringType, T.CharType, T.VarcharType)
-_PLAIN = (T.BooleanType, T.IntegralType, T.DoubleType, *_TEXT)
+_PLAIN = (T.BooleanType, T.IntegralType, T.DoubleType, *TEXTS)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _within(value: Column, depth: int, change: Callable[[Column], Column]) -> Co
 
 def view(data_type: T.DataType) -> Callable[[Column], Column]:
     """Return a function that converts a column to what `arrival` says."""
-    if isinstance(data_type, (*_TEXT, T.NullType)):
+    if isinstance(data_type, (*TEXTS, T.NullType)):
         return lambda column: column.cast("string")
     if isinstance(data_type, _PLAIN):
         return lambda column: column

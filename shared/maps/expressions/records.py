@@ -10,6 +10,7 @@ from dataclasses import replace
 from pyspark.sql import Column
 
 from shared.formats.record_text import at_path, plain_text, scalar_text
+from shared.formats.schema_nodes import TEXTS
 from shared.formats.spark_types import T
 from shared.maps.expressions.value_kinds import ANY, NONE, kind_of
 from shared.maps.expressions.values import (
@@ -30,7 +31,6 @@ PATH = "path"
 
 _DAY = 86_400_000_000
 _FOUR_DIGIT_YEARS = (-719_162 * _DAY, 2_932_897 * _DAY - 1)
-_TEXT = (T.StringType, T.CharType, T.VarcharType)
 _AS_THEY_ARE = (T.IntegralType, T.DoubleType, T.BooleanType, T.DecimalType, T.NullType)
 
 NEVER_EMPTY = (
@@ -79,7 +79,7 @@ def _is_as_in_json(data_type: T.DataType) -> bool:
     if isinstance(data_type, T.ArrayType):
         return _is_as_in_json(data_type.elementType)
     if isinstance(data_type, T.MapType):
-        return isinstance(data_type.keyType, _TEXT) and _is_as_in_json(data_type.valueType)
+        return isinstance(data_type.keyType, TEXTS) and _is_as_in_json(data_type.valueType)
     return data_type == T.StringType() or isinstance(data_type, _AS_THEY_ARE)
 
 
@@ -98,7 +98,7 @@ def _viewed(raw: Column, data_type: T.DataType) -> Column:
     if isinstance(data_type, T.FloatType):
         # Through its text: the nearest double of 0.1f has more digits than the record has.
         return raw.cast("string").cast("double")
-    if isinstance(data_type, _TEXT):
+    if isinstance(data_type, TEXTS):
         return raw.cast("string")
     if isinstance(data_type, (T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)):
         return plain_text(raw, data_type)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
-from shared.formats.json_schema import TEXTS
+from shared.formats.schema_nodes import TEXTS
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import DELETED_AT
 from target_spark.core.balance import Committed
