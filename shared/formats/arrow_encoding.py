@@ -234,9 +234,7 @@ def _damage() -> Iterator[None]:
 def bounded_tables(batch: pa.RecordBatch, packed: int) -> Iterator[pa.Table]:
     """Yield the rows of a batch as tables that stay bounded when their columns become plain.
 
-    Args:
-        batch: The rows.
-        packed: Bytes that they take in their file.
+    They take so many bytes, `packed`, in their file.
 
     Raises:
         ContentError: A single row takes more memory than any data does.
@@ -323,7 +321,8 @@ def _longest_plain(array: pa.Array) -> int:
         return int(max(lengths[array.offset : array.offset + len(array)], default=0))
     if any(test(kind) for test in _TEXTS):
         return int(pc.max(pc.binary_length(array)).as_py() or 0)
-    return array.nbytes if kind.num_fields else _fixed_bytes(kind)
+    is_null = pa.types.is_null(kind)
+    return array.nbytes if kind.num_fields or is_null else int(-(-kind.bit_width // 8))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -336,13 +335,6 @@ def _as_list(array: pa.Array) -> pa.Array:
     if not pa.types.is_map(kind):
         return array
     return array.view(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-
-
-def _fixed_bytes(kind: pa.DataType) -> int:
-    try:
-        return int(-(-kind.bit_width // 8))
-    except ValueError:  # null
-        return 0
 
 
 class ArrowFormat:

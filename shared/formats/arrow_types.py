@@ -170,27 +170,20 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         return table.replace_schema_metadata(schema.metadata)
     positions = {name: position for position, name in enumerate(table.column_names)}
     columns = [
-        table.column(positions[field.name])
+        conform_column(table.column(positions[field.name]), field.type)
         if field.name in positions
         else pa.nulls(table.num_rows, field.type)
         for field in schema
     ]
-    return pa.table(
-        [
-            column if column.type.equals(field.type) else conform_column(column, field.type)
-            for column, field in zip(columns, schema, strict=True)
-        ],
-        schema=schema,
-    )
+    return pa.table(columns, schema=schema)
 
 
 def dropped_fields(
     column: pa.ChunkedArray, kind: pa.DataType, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the fields of structs that `conform` drops, at any depth of structs and lists.
+    """Yield the path of each field that `conform` drops, and how many of its values are not null.
 
-    Yields:
-        The path of a field, and how many of its values are not null.
+    At any depth of structs and lists.
     """
     if pa.types.is_list(column.type) and pa.types.is_list(kind):
         yield from dropped_fields(pc.list_flatten(column), kind.value_type, path)

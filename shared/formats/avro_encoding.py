@@ -68,20 +68,21 @@ def _complex(node: Mapping[str, Any], named: dict[str, ObjectSizes]) -> ObjectSi
         return _repeated(_sizes(node["values"], named), key_bytes=1)
     if kind in ("enum", "fixed"):
         size = node["size"] if kind == "fixed" else 1
-        named[_name(node)] = ObjectSizes(size, _OBJECT + size)
-        return named[_name(node)]
+        sizes = named[node.get("name", "")] = ObjectSizes(size, _OBJECT + size)
+        return sizes
     return _sizes(kind, named)
 
 
 def _record_size(node: Mapping[str, Any], named: dict[str, ObjectSizes]) -> ObjectSizes:
-    named[_name(node)] = ObjectSizes(1, _DICT)  # for a field that is such a record again
+    name = node.get("name", "")
+    named[name] = ObjectSizes(1, _DICT)  # for a field that is such a record again
     fields = [_sizes(field["type"], named) for field in node["fields"]]
-    named[_name(node)] = ObjectSizes(
+    named[name] = ObjectSizes(
         sum(field.encoded for field in fields),
         _DICT + sum(2 * _POINTER + field.python for field in fields),
         max((field.growth for field in fields), default=0.0),
     )
-    return named[_name(node)]
+    return named[name]
 
 
 def _union_size(choices: list[ObjectSizes]) -> ObjectSizes:
@@ -96,10 +97,6 @@ def _repeated(item: ObjectSizes, key_bytes: int) -> ObjectSizes:
     encoded = key_bytes + item.encoded
     python = _POINTER + item.python + key_bytes * (_POINTER + _OBJECT)
     return ObjectSizes(1, _OBJECT, max(item.growth, python / encoded if encoded else math.inf))
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return str(node.get("name", ""))
 
 
 _ORIGINAL_NAME = "x-name"

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
+from shared.formats.json_text import NON_FINITE
 from shared.formats.line_encodings import (
     BLOCK_BYTES,
     LOOKED_AT,
@@ -229,6 +230,6 @@ def _non_finite_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if compute.all(compute.is_finite(column), min_count=0).as_py() is not False:
         return column
     text = column.cast(pa.string())
-    for arrow, json in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
-        text = compute.if_else(compute.equal(text, arrow), json, text)
+    for name, number in NON_FINITE.items():
+        text = compute.if_else(compute.equal(text, str(number)), name, text)
     return text

@@ -119,14 +119,13 @@ class RowReader:
     ) -> pa.Array | pa.ChunkedArray:
         """Return a column; add reasons by row, of which the first one counts, and cut columns."""
         kind = self.arrow_schema.field(column.name).type
-        position = (
-            table.column_names.index(column.name) if column.name in table.column_names else None
-        )
-        values = pa.nulls(table.num_rows, kind) if position is None else table.column(position)
+        values, names = pa.nulls(table.num_rows, kind), table.column_names
+        if column.name in names:
+            values = table.column(names.index(column.name))
         cast = self._cast(values, column.dataType, kind)
-        if cast is None:
-            return self._converted(values, column, kind, refusals, cut)
-        if self._strict and breaks_nullability(cast, column.dataType, column.nullable):
+        if cast is None or (
+            self._strict and breaks_nullability(cast, column.dataType, column.nullable)
+        ):
             return self._converted(values, column, kind, refusals, cut)
         return cast
 
@@ -386,14 +385,9 @@ def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], i
 
 
 def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[RefusedRow]]:
-    """Return the rows of a table whose text is UTF-8, and the others.
+    """Return the rows of a table whose text is UTF-8, and the others, with U+FFFD for what is not.
 
-    Args:
-        table: Rows of a file.
-        before: Rows of the file before them.
-
-    Returns:
-        The first ones, and the others with U+FFFD for what is not UTF-8.
+    So many rows of the file are `before` the table.
     """
     suspects = [n for n, column in enumerate(table.columns) if not _is_valid(column)]
     for n, column in enumerate(table.columns if suspects else ()):
