@@ -220,10 +220,7 @@ class Declared(Generic[Item]):
 
 
 def imported(place: str) -> object:
-    """Import an object by its place.
-
-    Args:
-        place: `package.module:name`.
+    """Import an object by its place, `package.module:name`.
 
     Raises:
         ImportError, AttributeError: It is not there.

@@ -113,17 +113,10 @@ def check_mark(
     *,
     packed: bool = False,
 ) -> str | None:
-    """Raise an error if a file does not begin with the first bytes of its format.
-
-    Args:
-        url: The file.
-        mark: These bytes; one of several.
-        label: Name of the format.
-        options: Of the storage.
-        packed: The file may be compressed as a whole.
+    """Raise an error if a file does not begin with the first bytes of its format, or one of these.
 
     Returns:
-        What its content is compressed with, or None.
+        What the whole file is compressed with, if it may be (`packed`), or None.
 
     Raises:
         ContentError: It does not.
@@ -181,7 +174,7 @@ def read_lines(
     """Yield the lines of a file in blocks that end at a line's end (the last one may lack it).
 
     Args:
-        url: The file; its compression is detected by its content.
+        url: The file, of any compression.
         start: Byte a range begins at; a line that begins before it belongs to the range before.
         length: Bytes of the range, or None for all up to the end; the range's last line is read
             to its end. Ranges need a file that is not compressed.

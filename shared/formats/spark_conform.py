@@ -121,10 +121,7 @@ class TypeChangeError(ValueError):
 def conformed(frame: DataFrame, want: T.StructType, names: Names = NO_NAMES) -> DataFrame:
     """Convert rows of any version to the wanted columns, exactly or not at all.
 
-    Args:
-        frame: Rows of the table; further columns are left out.
-        want: Columns and types, at any depth, that come out.
-        names: What fields were called when the rows' schema was in force.
+    Further columns are left out. Names are those of fields when the rows' schema was in force.
 
     Raises:
         TypeChangeError: A column had a type whose values the wanted one cannot hold.

@@ -24,7 +24,6 @@ if not TYPE_CHECKING and not all(
 
         @classmethod
         def typeName(cls) -> str:  # noqa: N802
-            """Return its name in DDL, without parameters."""
             return cls.__name__[1:-4].lower()
 
     class _VariantType(_StandIn):
@@ -35,7 +34,6 @@ if not TYPE_CHECKING and not all(
 
         @classmethod
         def typeName(cls) -> str:  # noqa: N802
-            """Return its name in DDL."""
             return "interval"
 
     class _GeometryType(_StandIn):
@@ -48,21 +46,15 @@ if not TYPE_CHECKING and not all(
         """The parent of dates, times and timestamps; in Spark 4.1 and later."""
 
     class _TimeType(_DatetimeType):
-        """The time of a day; in Spark 4.1 and later.
-
-        Args:
-            precision: Decimal places of its seconds.
-        """
+        """The time of a day, with so many decimal places of seconds; in Spark 4.1 and later."""
 
         def __init__(self, precision: int = 6) -> None:
             self.precision = precision
 
         def simpleString(self) -> str:  # noqa: N802
-            """Return its name in DDL."""
             return f"time({self.precision})"
 
         def jsonValue(self) -> str:  # noqa: N802
-            """Return its name in JSON."""
             return self.simpleString()
 
     _stand_ins = {kind.__name__[1:]: kind for kind in (*_StandIn.__subclasses__(), _TimeType)}

@@ -161,7 +161,6 @@ def arrow_map(transform: Transform, source: T.StructType) -> ArrowMap | None:
 
 
 def _type_at(struct: T.StructType, path: Sequence[str]) -> T.DataType:
-    """Return the type of a column, or of a field inside it."""
     kind: T.DataType = struct
     for name in path:
         assert isinstance(kind, T.StructType)  # noqa: S101

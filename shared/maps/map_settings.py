@@ -104,12 +104,7 @@ def setting_of(key: str, name: str | None = None) -> Where:
 
 
 def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRules:
-    """Read `stream_maps`.
-
-    Args:
-        stream_maps: As configured, with nulls and with dots in keys.
-        problems: List to which every problem is added.
-    """
+    """Read `stream_maps`, with nulls and with dots in keys; add every problem to a list."""
 
     def report(path: Location, text: str) -> None:
         problems.append(Problem((SETTING, *path), text))
@@ -188,7 +183,7 @@ def _with_hint(error: SettingsError) -> str:
 
 
 def _read_filter(path: Location, value: Json, report: Report) -> dict[str, Any]:
-    return {} if value is None else {"filter": _definition(path, value, report)}
+    return {} if _is_null(value) else {"filter": _definition(path, value, report)}
 
 
 def _read_else(path: Location, value: Json, report: Report) -> dict[str, Any]:
@@ -385,10 +380,5 @@ def transform_settings(values: Mapping[str, Any]) -> TransformSettings:
 def supplied_transforms(
     supplied: Mapping[str, Any], values: Mapping[str, Any]
 ) -> TransformSettings:
-    """Return `transform_settings`, or `NO_TRANSFORMS` if none of them is supplied.
-
-    Args:
-        supplied: The settings as the user has them.
-        values: The same, validated and with their defaults.
-    """
+    """Return `transform_settings` of values, or `NO_TRANSFORMS` if the user supplies none."""
     return NO_TRANSFORMS if supplied.keys().isdisjoint(PROPERTIES) else transform_settings(values)

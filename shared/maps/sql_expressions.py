@@ -51,19 +51,13 @@ _GRAMMAR = frozenset(
 )  # fmt: skip
 # The parser's names of syntax that is not allowed in an expression over one record.
 _REJECTED_NODES = {
-    "Query": "it reads a table",
-    "Subquery": "it reads a table",
-    "Table": "it reads a table",
+    **dict.fromkeys(("Query", "Subquery", "Table"), "it reads a table"),
     "Window": "it reads other rows",
     "AggFunc": "it aggregates rows",
     "Star": "'*' is not allowed; name the columns",
-    "Placeholder": "it has a parameter marker",
-    "Parameter": "it has a parameter marker",
-    "CurrentUser": "it reads the session",
-    "SessionUser": "it reads the session",
-    "CurrentSchema": "it reads the session",
-    "CurrentCatalog": "it reads the session",
-    "CurrentDatabase": "it reads the session",
+    **dict.fromkeys(("Placeholder", "Parameter"), "it has a parameter marker"),
+    **dict.fromkeys(("CurrentUser", "SessionUser"), "it reads the session"),
+    **dict.fromkeys(("CurrentSchema", "CurrentCatalog", "CurrentDatabase"), "it reads the session"),
 }
 
 

@@ -205,12 +205,9 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def results(kind: Kind, values: Sequence[Any], errors: list[str | None]) -> pa.StructArray:
-    """Combine values and errors of a batch to one column: structs of `value` and `error`.
+    """Combine values, as `taken` converts them, and errors to structs of `value` and `error`.
 
-    Args:
-        kind: The kind of the values.
-        values: The values as `taken` converts them.
-        errors: Why a value is missing, for each; this function adds errors.
+    Errors are added for values that Arrow does not take.
     """
     column = storage(kind)
     stored = _stored(values, column, errors)

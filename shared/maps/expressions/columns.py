@@ -112,7 +112,6 @@ class _Compiler:
         self._bound: frozenset[str] = frozenset()
 
     def value(self, node: ast.AST) -> Value:
-        """Return the value of a node."""
         try:
             value: Value = getattr(self, f"_{type(node).__name__.lower()}")(node)
         except Fails as fails:

@@ -173,12 +173,8 @@ def _try(pattern: str) -> None:
         raise ValueError("redact() needs a pattern that does not match the empty text")
 
 
-FUNCTIONS: dict[str, Callable[..., str | None]] = {
-    "hash_value": hash_value,
-    "mask": mask,
-    "redact": redact,
-    "truncate": truncate,
-}
+_ALL: tuple[Callable[..., str | None], ...] = (hash_value, mask, redact, truncate)
+FUNCTIONS = {function.__name__: function for function in _ALL}
 """These functions in Python, by name."""
 
 
@@ -198,16 +194,8 @@ _RANGES = words(
     """min max step min_value max_value start_date end_date start_datetime end_datetime
     after_now before_now minimum_age maximum_age variance_start now timezone tzinfo seed"""
 )
-_KINDS: dict[Any, str] = {
-    bool: "bool",
-    int: "int",
-    float: "float",
-    str: "str",
-    datetime.date: "date",
-    datetime.datetime: "datetime",
-}
-
-
+_NAMED_ALIKE = (bool, int, float, str, datetime.date, datetime.datetime)
+_KINDS: dict[Any, str] = {kind: kind.__name__ for kind in _NAMED_ALIKE}
 _RESULT_KINDS = {"boolean": "bool", "seed_instance": "none", "uuid4": "str"}
 
 
@@ -227,13 +215,7 @@ class FakeSettings:
 
 
 class Fakes:
-    """The value of `fake` in expressions.
-
-    Args:
-        settings: How values are invented.
-
-    Attributes:
-        names: Of the functions that can be called.
+    """The value of `fake` in expressions; `names` are those of functions that can be called.
 
     Raises:
         ImportError: Faker is not installed here.
@@ -286,7 +268,6 @@ class Fakes:
 
 
 def _offered(faker: Any) -> frozenset[str]:
-    """Return the names of the Faker functions that expressions may call."""
     providers = {type(p) for factory in faker.factories for p in factory.get_providers()}
     names = {name for kind in providers for name, _ in inspect.getmembers(kind, inspect.isfunction)}
     return frozenset({n for n in names if not n.startswith(("_", "add_", "set_"))} - _REFUSED)

@@ -105,14 +105,9 @@ def plan(
     truth: bool = False,
     in_arrays: bool = False,
 ) -> Planned:
-    """Plan how an expression is computed.
+    """Plan how an expression is computed, or for filters its `truth`: a boolean.
 
-    Args:
-        expression: The expression.
-        names: The names that it can use.
-        where: Its place in the settings.
-        truth: Return a boolean: whether the result counts as true. For filters.
-        in_arrays: Whether the record's only column is a value inside arrays, for Python to compute.
+    If `in_arrays`, the record's only column is a value inside arrays, for Python to compute.
 
     Raises:
         SettingsError: It fails for every record, or needs something that is missing: an unknown
@@ -163,7 +158,6 @@ def _task(
     truth: bool,
     fake: personal.FakeSettings | None = None,
 ) -> Task:
-    """Return the work of Python for an expression whose results are of a kind."""
     ordered = tuple(name for name in names.struct.names if name in reads)
     portable = PortableExpression(
         # On lines of its own: it may end in a comment.

@@ -317,17 +317,9 @@ def public(kind: type) -> frozenset[str]:
     return frozenset(name for name in dir(kind) if not name.startswith("_"))
 
 
+_OF_DATETIME = ("MINYEAR", "MAXYEAR", "date", "datetime", "time", "timedelta", "timezone")
 DATETIME = Namespace(
-    {
-        "MINYEAR": datetime.MINYEAR,
-        "MAXYEAR": datetime.MAXYEAR,
-        "UTC": datetime.timezone.utc,
-        "date": datetime.date,
-        "datetime": datetime.datetime,
-        "time": datetime.time,
-        "timedelta": datetime.timedelta,
-        "timezone": datetime.timezone,
-    }
+    {"UTC": datetime.timezone.utc, **{name: getattr(datetime, name) for name in _OF_DATETIME}}
 )
 # Without options, which are functions.
 JSON = Namespace({"dumps": json_dumps, "loads": lambda text: json.loads(text)})  # noqa: PLW0108
