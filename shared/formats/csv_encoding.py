@@ -27,6 +27,7 @@ from shared.storage.access import StorageOptions
 from shared.storage.files import open_input, open_output
 
 _HEADER_BYTES = 256 * 1024
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class CsvFormat:
@@ -81,7 +82,7 @@ def read_csv(
     """
     from pyarrow import csv  # noqa: PLC0415
 
-    _check(url, options)
+    head = _head(url, options)
     ragged: deque[RefusedRow] = deque()
 
     def refuse(row: Any) -> str:
@@ -90,10 +91,16 @@ def read_csv(
         ragged.append(RefusedRow(row.number - 1, reason, row.text.encode()))
         return "skip"
 
-    reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-    parsing = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse)
     with _named_problems():
         names = _names(url, options)
+    reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
+    # An empty line is a null of the only column. Before the header it is nothing.
+    begins_blank = head.removeprefix(_BYTE_ORDER_MARK)[:1].isspace()
+    parsing = csv.ParseOptions(
+        newlines_in_values=True,
+        ignore_empty_lines=len(names) > 1 or begins_blank,
+        invalid_row_handler=refuse,
+    )
     converting = csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.binary()),
         null_values=[""],
@@ -203,12 +210,14 @@ def _named_problems() -> Iterator[None]:
         ) from error
 
 
-def _check(url: str, options: StorageOptions | None) -> None:
+def _head(url: str, options: StorageOptions | None) -> bytes:
+    """Return the first bytes of a file; raise ContentError if it is not CSV."""
     with open_input(url, options) as source:
         head = bytes(source.read(LOOKED_AT))
     content = content_of(head)
     if is_binary(head, nulls=False) or content == "JSON lines" or not head:
         raise ContentError(f"labelled csv, but it looks like {content}")
+    return head
 
 
 def _csv_columns(table: pa.Table) -> pa.Table:

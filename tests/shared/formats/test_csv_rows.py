@@ -92,6 +92,29 @@ def test_readers_of_whole_tables_name_the_row(tmp_path: Path) -> None:
         list(FORMATS["csv"].read(str(tmp_path / "x")))
 
 
+@pytest.mark.parametrize("values", [[None], ["x", None, ""], [None, None, "y"], [None, "x", None]])
+def test_nulls_of_a_single_column(tmp_path: Path, values: list[str | None]) -> None:
+    table = pa.table({"only": pa.array(values, pa.string())})
+    FORMATS["csv"].write(str(tmp_path / "x"), table.schema, iter([table]), "none")
+    assert pa.concat_tables(FORMATS["csv"].read(str(tmp_path / "x"))) == table
+
+
+def test_empty_lines(tmp_path: Path) -> None:
+    """They are rows of a file with one column, as long as its first line names that."""
+    table, refused = zip(*read_csv(only(tmp_path, b"a\n1\n\n2,3\n\xff\n4\n")), strict=True)
+    assert [row.to_pylist() for row in table] == [[{"a": "1"}, {"a": None}, {"a": "4"}]]
+    assert [row.number for row in refused[0]] == [3, 4]
+    (table, _), *_ = read_csv(only(tmp_path, b"\n\na\n1\n\n2\n"))
+    assert table.column("a").to_pylist() == ["1", "2"]
+    (table, _), *_ = read_csv(only(tmp_path, b"a,b\n\n1,2\n\n"))
+    assert table.to_pylist() == [{"a": "1", "b": "2"}]
+
+
+def only(folder: Path, data: bytes) -> str:
+    (folder / "x").write_bytes(data)
+    return str(folder / "x")
+
+
 def test_a_first_row_that_is_long(tmp_path: Path) -> None:
     long = b"x" * 1_000_000
     rows, refused = read(tmp_path / "x", b"id,name\n1," + long + b"\n2\n")
