@@ -68,8 +68,9 @@ class TestRules:
         [rule] = settings({"a": {"__key_properties__": keys}}).maps.rules
         assert rule.keys == ()
 
-    def test_no_filter(self) -> None:
-        [rule] = settings({"a": {"__filter__": None}}).maps.rules
+    @pytest.mark.parametrize("condition", [None, "__NULL__"])
+    def test_no_filter(self, condition: Any) -> None:
+        [rule] = settings({"a": {"__filter__": condition}}).maps.rules
         assert rule.filter is None
         assert rule.keys is None
 
