@@ -66,15 +66,10 @@ class ArrowMap:
         return any(isinstance(method, Task) for method in self.ways.values())
 
     def apply(self, table: pa.Table, keep: Sequence[str] = ()) -> pa.Table:
-        """Map the rows of a table.
+        """Map the rows of a table of source columns, with the Arrow types of their Spark types.
 
-        Args:
-            table: The source columns, with the Arrow types of their Spark types.
-            keep: Columns to append unchanged.
-
-        Returns:
-            The columns of the map, `ERROR` as `Transform.apply` has it, and those of `keep`. Rows
-            that the filter does not keep are dropped; rows with an error stay.
+        The result has the columns of the map, `ERROR` as `Transform.apply` has it, and those of
+        `keep`, unchanged. Rows that the filter does not keep are dropped; those with an error stay.
         """
         most = max(1, min(ROWS, _BYTES * table.num_rows // max(table.nbytes, 1)))
         starts = range(0, table.num_rows, most) or [0]

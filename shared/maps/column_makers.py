@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column
@@ -284,11 +284,8 @@ _FALSE = r'^(null|false|-?0(\.0+)?(E-?\d+)?|""|\[\]|\{\})$'
 _TRUTH: Mapping[type[T.DataType], Callable[[Column], Column]] = {
     T.BooleanType: lambda column: column,
     T.StringType: lambda column: F.length(column) > 0,
-    T.LongType: lambda column: column != 0,
-    T.DoubleType: lambda column: column != 0,
-    T.DecimalType: lambda column: column != 0,
-    T.ArrayType: lambda column: F.size(column) > 0,
-    T.MapType: lambda column: F.size(column) > 0,
+    **dict.fromkeys((T.LongType, T.DoubleType, T.DecimalType), lambda column: column != 0),
+    **dict.fromkeys((T.ArrayType, T.MapType), lambda column: F.size(column) > 0),
     T.StructType: lambda column: column.isNotNull(),
     T.VariantType: lambda column: ~F.to_json(column).rlike(_FALSE),
 }
@@ -318,10 +315,10 @@ class Maker:
     spark: Spark | None = None
     notes: list[str] = field(default_factory=list)
     _results: dict[tuple[str, str | None], Result] = field(default_factory=dict)
-    _columns: frozenset[str] = frozenset()
 
-    def __post_init__(self) -> None:
-        self._columns = frozenset(self.names.struct.names)
+    @cached_property
+    def _columns(self) -> frozenset[str]:
+        return frozenset(self.names.struct.names)
 
     def make(self, definition: Expression | Sql, name: str | None, where: Where) -> Result:
         """Plan the value of a property, or of a filter without a name.

@@ -150,10 +150,7 @@ _DOCUMENT = ("$schema", "$id", "$defs", "definitions")
 def exploded(
     rule: MapRule, document: Node, root: Node, struct: T.StructType
 ) -> tuple[Explode, dict[str, Any]]:
-    """Plan the records of an entry with `__explode__`.
-
-    Returns:
-        How rows are made, and the JSON Schema of the elements.
+    """Plan the records of an entry with `__explode__`; return also the JSON Schema of elements.
 
     Raises:
         SettingsError: There is no such array, or two properties would have one name.

@@ -79,19 +79,11 @@ def outputs(
     key_properties: Sequence[str],
     spark: Spark | None = None,
 ) -> tuple[StreamOutput, ...]:
-    """Return the mapped streams of a stream.
+    """Return the mapped streams of a stream, one for each name; none for one that is removed.
 
-    Args:
-        settings: The maps and flattening.
-        stream: Name of the source stream.
-        schema: Its JSON Schema.
-        struct: The columns of its rows, in Spark's types. Properties that are not columns of it
-            stay in the schema; rows must get them by `keep`.
-        key_properties: Its keys.
-        spark: Returns the session, called only if a map contains SQL; None for the active one.
-
-    Returns:
-        One for each output name; empty for a stream that is removed.
+    Properties that are not columns of its rows, the struct, stay in the schema; rows must get them
+    by `keep`. `spark` returns the session, and is called only if a map contains SQL; None for the
+    active one.
 
     Raises:
         InvalidSettingsError: The maps do not fit the stream; lists every problem.

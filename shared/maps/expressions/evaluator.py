@@ -47,14 +47,9 @@ class PortableExpression:
 
 
 class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
-    """Evaluates one expression for record after record.
+    """Evaluates one expression for record after record; `fake` is the value of that name."""
 
-    Names in `live` are not of data, but of things with a method `attribute(name)`.
-    """
-
-    def __init__(
-        self, expression: PortableExpression, live: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, expression: PortableExpression, fake: Fakes | None = None) -> None:
         self.meter = sandbox.Meter()
         super().__init__(
             operators=sandbox.operators(self.meter),
@@ -70,8 +65,8 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         self.expr = expression.text
         self.tree: ast.AST = ast.parse(expression.text.strip(), mode="eval").body
         self.names: dict[str, Any] = {}
-        self.live = dict(live or {})
-        self.special: dict[str, Any] = {**expression.fixed, **self.live}
+        self.fake = {} if fake is None else {"fake": fake}
+        self.special: dict[str, Any] = {**expression.fixed, **self.fake}
         # Only `pop` changes a value: values that are the same for all records are then copied.
         nodes = ast.walk(self.tree)
         self.changes = any(isinstance(node, ast.Attribute) and node.attr == "pop" for node in nodes)
@@ -84,7 +79,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         """
         special = self.special
         if self.changes:
-            special = self.special = copy.deepcopy({**self.expression.fixed}) | self.live
+            special = self.special = copy.deepcopy({**self.expression.fixed}) | self.fake
         special["record"] = special["_"] = self.names = record
         if self.expression.own is not None:
             special["self"] = record.get(self.expression.own)
@@ -148,7 +143,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
             return value.parts[name]
         if kind is type and value in sandbox.CLASSES and name in self.attributes[value]:
             return getattr(value, name)
-        if any(value is live for live in self.live.values()):
+        if isinstance(value, Fakes):
             return value.attribute(name)
         if value is None and any(name in names for names in self.attributes.values()):
             # As Spark's columns say it.
@@ -210,18 +205,13 @@ class Task:
         return {**self.__dict__, "_ready": None}
 
     def __call__(self, arrays: Sequence[pa.Array]) -> pa.StructArray:
-        """Evaluate for a batch.
+        """Evaluate for a batch of columns, of one length; return structs of `value` and `error`.
 
-        Args:
-            arrays: The columns, of one length; those beyond the expression's only show the
-                length, or distinguish records.
-
-        Returns:
-            Structs of `value` and `error`.
+        Columns beyond the expression's only show the length, or distinguish records.
         """
         if self._ready is None:
             fakes = Fakes(self.fake) if self.fake else None
-            evaluator = Evaluator(self.expression, {"fake": fakes} if fakes else {})
+            evaluator = Evaluator(self.expression, fakes)
             self._ready = evaluator, [reader(kind) for kind in self.arrivals], fakes
         evaluator, readers, fakes = self._ready
         evaluate, take = evaluator.value, taken(self.kind)

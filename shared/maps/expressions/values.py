@@ -194,14 +194,8 @@ def settled(value: Value) -> Value:
 def computed(kind: Kind, make: Make, *operands: Value, checks: Sequence[Check] = ()) -> Value:
     """Return a value computed from the columns of its operands, which are all evaluated before.
 
-    Args:
-        kind: The kind of the value.
-        make: Makes its column from the operands' columns.
-        operands: In the order in which Python evaluates them: their errors come first.
-        checks: When the operation itself raises, first one first; null counts as false.
-
-    Returns:
-        The value; without a column if an operand lacks one.
+    The operands are in the order in which Python evaluates them: their errors come before those of
+    `checks`, in their order; null counts as false. It has no column if an operand lacks one.
     """
     thunks = [value.column for value in operands if value.column is not None]
     if len(thunks) < len(operands):
