@@ -257,12 +257,7 @@ def packed_lines(
     Every share decompresses from the beginning of the file to its end, which costs far less than
     parsing. Shares whose ranges cover all bytes yield every line once and in order.
 
-    Args:
-        url: The file.
-        start: First byte of the range, in the compressed file.
-        length: Bytes of the range.
-        block_bytes: As for `read_lines`; the same for all shares.
-        options: Of the storage.
+    The range is of bytes of the compressed file; `block_bytes` is the same for all shares.
 
     Yields:
         A block of whole lines, and the number of lines before it in the file.

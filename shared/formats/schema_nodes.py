@@ -300,7 +300,9 @@ def _words(data_type: T.DataType, node: Node) -> str:
 def _string(node: Node) -> T.DataType:
     if node.get("contentEncoding") == "base64":
         return T.BinaryType()
-    form, precision, scale = node.get("format"), node.get("precision"), node.get("scale") or 0
+    form = node.get("format")
+    precision: Any = node.get("precision")
+    scale: Any = node.get("scale") or 0
     fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
     if form in _DECIMAL_FORMATS and fits and 0 < precision <= MAX_DIGITS:
         return T.DecimalType(precision, scale)
