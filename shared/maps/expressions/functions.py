@@ -44,6 +44,7 @@ from shared.maps.expressions.values import (
     Value,
     constant,
     lifted,
+    over_arrow,
     settled,
     uncompiled,
 )
@@ -231,10 +232,13 @@ def _masked(text: Column, keep_last: int, char: str) -> Column:
 def _redacted(text: Column, pattern: str | None, replacement: str) -> Column:
     if pattern is None:
         return F.when(text.isNotNull(), F.lit(replacement))
+    redacted = lambda texts: personal.redacted(texts, pattern, replacement)  # noqa: E731
+    if functions := over_arrow():
+        column: Column = functions.kernel(redacted)(text)
+        return column
     send_by_value()
     # Java's own patterns can take for ever.
-    redacted = arrow_udf(lambda texts: personal.redacted(texts, pattern, replacement), StringType())
-    return redacted(text)
+    return arrow_udf(redacted, StringType())(text)
 
 
 _HIDING: Mapping[str, Callable[..., Column]] = {

@@ -55,6 +55,7 @@ RULES: dict[str, dict[str, Any]] = {
     "an object": {"__else__": None, "id": "id", "b": "pair['b'] if pair else 0", "p": "pair"},
     "decimals": {"__else__": None, "id": "id", "double": "price * 2", "s": "small + 1"},
     "hashes": {"__else__": None, "id": "id", "h": "md5(name)", "m": "mask(name) if name else ''"},
+    "redacted": {"name": "redact(name, '[A-Z]+', '#')", "whole": "redact(name)"},
     "a truth": {"__else__": None, "id": "id", "t": "not flag", "n": "None", "x": "x or 0"},
 }
 FLAT = {"flattening_enabled": True, "flattening_max_depth": 1}
@@ -95,6 +96,12 @@ def test_rows_are_those_of_spark(spark: SparkSession, rule: str) -> None:
 def test_flattened_rows_are_those_of_spark(spark: SparkSession, rule: dict[str, Any]) -> None:
     without = {"ratios": None, "deep": None}
     tables_alike(spark, transform({**rule, **without}, **FLAT))
+
+
+def test_redacted_without_spark() -> None:
+    created = arrow_map(transform(RULES["redacted"]), SOURCE)
+    assert created is not None
+    assert created.apply(TABLE).column("name").to_pylist() == ["#nn", None, "", "7"]
 
 
 def test_kept_columns_stay_beside_the_rows_that_stay() -> None:
