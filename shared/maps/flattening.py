@@ -16,6 +16,7 @@ from shared.formats.record_text import json_column
 from shared.formats.schema_nodes import node_types, object_node, resolved_node
 from shared.formats.spark_types import T
 from shared.maps.column_makers import NestedChange, places
+from shared.maps.expressions import syntax
 from shared.maps.expressions.syntax import PARENT, Expression
 from shared.maps.map_settings import Flattening, MapRule, setting_of
 from shared.maps.transform import Cell, Explode
@@ -27,6 +28,7 @@ Step = Callable[[Column], Column] | None
 _WORD_START = re.compile(r"(?:^|_)(.)")
 _SMALL = re.compile(r"[a-z]")
 _SHORTEST = 3
+_OF_DICT = frozenset(dir(dict))
 
 
 @dataclass(frozen=True)
@@ -234,24 +236,19 @@ def _parent(rule: MapRule, struct: T.StructType) -> T.StructType:
 
 def _named(tree: ast.expr, names: Iterable[str]) -> Iterator[str]:
     """Yield the properties of `PARENT` that an expression names; all if it uses it as a whole."""
-    whole = [node for node in ast.walk(tree) if _is_parent(node)]
+    whole = 0
     for node in ast.walk(tree):
         match node:
-            case ast.Subscript(value=value, slice=ast.Constant(value=str(name))):
-                parts = [value] if _is_parent(value) else []
-            case ast.Attribute(value=value, attr=name) if not hasattr(dict, name):
-                parts = [value] if _is_parent(value) else []
-            case _:
-                continue
-        for part in parts:
-            whole.remove(part)
-            yield name
+            case ast.Name(id=syntax.PARENT):
+                whole += 1
+            case ast.Subscript(value=ast.Name(id=syntax.PARENT), slice=ast.Constant(str(name))):
+                whole -= 1
+                yield name
+            case ast.Attribute(value=ast.Name(id=syntax.PARENT), attr=name) if name not in _OF_DICT:
+                whole -= 1
+                yield name
     if whole:
         yield from names
-
-
-def _is_parent(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == PARENT
 
 
 def _schema(explode: Explode, document: Node, root: Node) -> dict[str, Any]:
