@@ -44,13 +44,10 @@ Method: TypeAlias = "ArrowPair | Task"
 
 @dataclass(frozen=True)
 class ArrowMap:
-    """A map of Arrow tables.
+    """A map of Arrow tables, by the cells, computed values and filter of a transform.
 
     Attributes:
-        cells: The columns of the result.
-        computed: The computed values, in the order in which their errors are reported.
-        filter: Decides which rows are kept; None for all.
-        ways: How each of these is computed.
+        ways: How each value is computed, also that of the filter.
         views: How Python sees source columns: as in a RECORD message.
     """
 

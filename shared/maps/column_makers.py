@@ -21,7 +21,7 @@ from shared.maps.expressions.syntax import Expression
 from shared.maps.expressions.values import Names
 from shared.maps.map_settings import Definition
 from shared.maps.sql_expressions import Sql, plan_sql
-from shared.maps.transform import Computed, Condition
+from shared.maps.transform import Cell, Computed, Condition
 from shared.settings.texts import quoted
 
 if TYPE_CHECKING:
@@ -292,18 +292,6 @@ _TRUTH: Mapping[type[T.DataType], Callable[[Column], Column]] = {
 """Python's truth of values that depends only on their column."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """The value that a definition computes.
-
-    A mere copy has the path of a source column, and of the fields that lead into it, instead.
-    """
-
-    data_type: T.DataType
-    computed: Computed | None = None
-    path: tuple[str, ...] = ()
-
-
 @dataclass
 class Maker:
     """Makes the values of one output; computes an expression that occurs twice only once.
@@ -314,14 +302,14 @@ class Maker:
     names: Names
     spark: Spark | None = None
     notes: list[str] = field(default_factory=list)
-    _results: dict[tuple[str, str | None], Result] = field(default_factory=dict)
+    _cells: dict[tuple[str, str | None], Cell] = field(default_factory=dict)
 
     @cached_property
     def _columns(self) -> frozenset[str]:
         return frozenset(self.names.struct.names)
 
-    def make(self, definition: Expression | Sql, name: str | None, where: Where) -> Result:
-        """Plan the value of a property, or of a filter without a name.
+    def make(self, definition: Expression | Sql, name: str | None, where: Where) -> Cell:
+        """Plan the value of a property, or of a filter without a name, as a cell for any name.
 
         Raises:
             SettingsError: It cannot be computed from this stream's records.
@@ -330,19 +318,17 @@ class Maker:
         label = _FILTER if name is None else f"property {name!r}"
         if isinstance(definition, Sql):
             planned_sql = plan_sql(definition, self.names.struct, own, where, self.spark)
-            return Result(planned_sql.data_type, replace(planned_sql, label=label))
+            return Cell("", planned_sql.data_type, computed=replace(planned_sql, label=label))
         names = {node.id for node in ast.walk(definition.tree) if isinstance(node, ast.Name)}
         key = (definition.text, own if "self" in names else None)
-        if key in self._results:
-            return self._results[key]
+        if key in self._cells:
+            return self._cells[key]
         planned = plan(definition, replace(self.names, own=own), where)
-        if planned.source:
-            result = Result(planned.result, path=planned.source)
-        else:
-            result = Result(planned.result, self._computed(planned, where, label))
+        computed = None if planned.source else self._computed(planned, where, label)
+        cell = Cell("", planned.result, path=planned.source, computed=computed)
         if not planned.fresh:
-            self._results[key] = result
-        return result
+            self._cells[key] = cell
+        return cell
 
     def inside(self, place: NestedChange, definition: Definition, where: Where) -> NestedChange:
         """Plan the value at a place inside a property; None as its definition drops it.

@@ -345,16 +345,15 @@ class _Output:
 
     def _computed(self, name: str, definition: Any, where: Where) -> Iterator[Leaf]:
         try:
-            result = self.maker.make(definition, name, where)
+            cell = self.maker.make(definition, name, where)
         except SettingsError as error:
             self._add_problems(error)
             self.failed.add(name)
             return
-        if result.path:
-            yield self._copied(name, result.path)
+        if cell.path:
+            yield self._copied(name, cell.path)
         else:
-            cell = Cell(name, result.data_type, computed=result.computed)
-            yield Leaf(cell, spark_type_to_json_schema(result.data_type))
+            yield Leaf(replace(cell, name=name), spark_type_to_json_schema(cell.data_type))
 
     def _copied(self, name: str, path: tuple[str, ...]) -> Leaf:
         """Return a property that is a column of the stream, or a field inside one."""
