@@ -18,8 +18,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from shared.formats.arrow_types import struct_to_arrow  # noqa: E402
 from shared.formats.file_formats import Encoding  # noqa: E402
-from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow  # noqa: E402
+from shared.formats.schema_nodes import json_schema_to_spark  # noqa: E402
 from target_spark.convert.read_plan import Piece, ReadPlan  # noqa: E402
 from target_spark.convert.read_rows import read_task  # noqa: E402
 from target_spark.core.load_plans import InputFile  # noqa: E402

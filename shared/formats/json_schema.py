@@ -33,7 +33,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared.errors import SettingsError
-from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.schema_nodes import (
     HINT,
     INTEGER_WIDTHS,
@@ -41,7 +40,6 @@ from shared.formats.schema_nodes import (
     TEXTS,
     decimal_bounds,
     hint_of,
-    json_schema_to_spark,
 )
 from shared.formats.spark_types import T
 
@@ -217,15 +215,6 @@ def _time(old: T.DataType, new: T.DataType) -> T.DataType | None:
         return old if old.precision >= new.precision else new
     return None
 
-
-__all__ = [
-    "HINT",
-    "json_schema_to_spark",
-    "merge_structs",
-    "spark_to_json_schema",
-    "spark_type_to_json_schema",
-    "struct_to_arrow",
-]
 
 _PLAIN: dict[type[T.DataType], dict[str, Any]] = {
     T.NullType: {"type": "null"},

@@ -20,8 +20,7 @@ from pyspark.sql.types import CharType, StringType, StructField, StructType, Var
 
 from shared.errors import InvalidSettingsError, RecordError, SettingsError, Where
 from shared.formats.arrow_types import mapped, struct_to_arrow
-from shared.formats.json_schema import json_schema_to_spark
-from shared.formats.schema_nodes import only_properties
+from shared.formats.schema_nodes import json_schema_to_spark, only_properties
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import TransformSettings
 from shared.settings.texts import quoted

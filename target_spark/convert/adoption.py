@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.columnar_encoding import footer_facts, has_no_null
-from shared.formats.json_schema import struct_to_arrow
 from shared.formats.row_groups import spark_reads
 from shared.storage.access import StorageOptions, make_durable, remote
 from shared.storage.files import open_random

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from shared.errors import MessageError, RecordError, Where
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import FORMATS, Encoding, bare_lines
-from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.formats.typed_rows import plain_rows
 from shared.storage.access import StorageOptions
 from shared.storage.urls import Roots, join, local_path, shown

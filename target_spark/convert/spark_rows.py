@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StructType
 
-from shared.formats.arrow_types import TEXT_ONLY, mapped
+from shared.formats.arrow_types import TEXT_ONLY, mapped, struct_to_arrow
 from shared.formats.file_formats import FORMATS
-from shared.formats.json_schema import struct_to_arrow
 from shared.formats.record_text import record_json
 from shared.formats.spark_conform import parse_json
 from shared.formats.spark_types import T

@@ -22,7 +22,7 @@ from shared.errors import (
 )
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import Encoding
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.spark.spark_errors import explain
 from shared.storage.access import (
     StorageOptions,

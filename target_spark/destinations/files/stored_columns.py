@@ -12,14 +12,9 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
 from shared.errors import DestinationError, SettingsError, Where
-from shared.formats.arrow_types import SPARK_ROW_METADATA, as_nullable
+from shared.formats.arrow_types import SPARK_ROW_METADATA, as_nullable, struct_to_arrow
 from shared.formats.file_formats import FORMATS
-from shared.formats.json_schema import (
-    merge_structs,
-    shown_type,
-    struct_to_arrow,
-    without_new_fields,
-)
+from shared.formats.json_schema import merge_structs, shown_type, without_new_fields
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.singer.run_report import CREATED
 from shared.storage.access import remote

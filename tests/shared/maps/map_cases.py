@@ -14,8 +14,8 @@ from singer_sdk.mapper import PluginMapper
 
 from shared.formats.arrow_types import as_nullable
 from shared.formats.json_lines import LineReader
-from shared.formats.json_schema import json_schema_to_spark
 from shared.formats.record_text import record_json
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import (
     PROPERTIES,

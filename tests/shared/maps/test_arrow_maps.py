@@ -12,7 +12,8 @@ from map_cases import settings
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats.json_schema import spark_type_to_json_schema, struct_to_arrow
+from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.json_schema import spark_type_to_json_schema
 from shared.maps.arrow_maps import arrow_map
 from shared.maps.stream_maps import outputs
 from shared.maps.transform import Transform

@@ -9,7 +9,7 @@ from map_cases import INTEGER, TEXT, mapped, planned
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.transform import ERROR, PLACE, Transform
 
 pytestmark = pytest.mark.spark

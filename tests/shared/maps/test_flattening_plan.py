@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from singer_sdk.helpers._flattening import flatten_key, flatten_schema
 
 from shared.errors import InvalidSettingsError
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.flattening import flattened_name, nullable_node
 from shared.maps.map_settings import Flattening
 

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError
-from shared.formats.json_schema import json_schema_to_spark, spark_to_json_schema
+from shared.formats.json_schema import spark_to_json_schema
 from shared.formats.record_text import record_json
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.map_settings import Flattening, TransformSettings
 from shared.maps.stream_maps import outputs
 

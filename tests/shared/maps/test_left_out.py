@@ -8,7 +8,7 @@ import pytest
 from map_cases import ORDERS, planned
 from pyspark.sql import SparkSession
 
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.transform import ERROR
 
 pytestmark = pytest.mark.spark

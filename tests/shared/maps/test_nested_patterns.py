@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from shared.errors import InvalidSettingsError
 from shared.formats.arrow_types import as_nullable
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.stream_maps import StreamOutput
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.sql_expressions import _spark_functions, plan_sql, sql_expression
 from shared.maps.stream_maps import StreamOutput, outputs
 from shared.maps.transform import ERROR

@@ -13,7 +13,7 @@ from map_cases import INTEGER, ORDERS, TEXT, by_sdk, fields, names, planned, set
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.stream_maps import outputs, reject_duplicate_names
 
 

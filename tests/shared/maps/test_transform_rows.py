@@ -10,7 +10,7 @@ from map_cases import ORDERS, flat, names, planned
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import json_schema_to_spark
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.transform import Transform
 

@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats.json_schema import (
-    HINT,
-    json_schema_to_spark,
-    spark_to_json_schema,
-    spark_type_to_json_schema,
-    struct_to_arrow,
-)
-from shared.formats.schema_nodes import FREE_FORM_COLUMN
+from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.json_schema import spark_to_json_schema, spark_type_to_json_schema
+from shared.formats.schema_nodes import FREE_FORM_COLUMN, HINT, json_schema_to_spark
 
 F = T.StructField
 LEAVES = [

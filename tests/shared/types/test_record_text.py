@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from shared.formats.json_lines import LineReader
-from shared.formats.json_schema import json_schema_to_spark, spark_to_json_schema
+from shared.formats.json_schema import spark_to_json_schema
+from shared.formats.schema_nodes import json_schema_to_spark
 
 UTC = timezone.utc
 SECOND = 1_000_000

@@ -16,9 +16,9 @@ from pyspark.sql import types as T  # noqa: N812
 from test_keyword_cases import Collected
 from validation_cases import CASES, COMMON, DEFINITIONS, OBJECT
 
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.json_lines import LineReader
-from shared.formats.json_schema import struct_to_arrow
 from shared.formats.schema_nodes import JsonText, json_schema_to_spark
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import read_task

@@ -11,8 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from validation_cases import CASES, COMMON, DEFINITIONS, RECORDS, ROOTS
 
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import Encoding
-from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
+from shared.formats.schema_nodes import json_schema_to_spark
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import read_task
 from target_spark.core.load_plans import InputFile, Reject

@@ -14,8 +14,7 @@ import pytest
 from file_tables import Table, struct
 
 from shared.errors import DestinationError, SettingsError
-from shared.formats.arrow_types import SPARK_ROW_METADATA
-from shared.formats.json_schema import struct_to_arrow
+from shared.formats.arrow_types import SPARK_ROW_METADATA, struct_to_arrow
 from target_spark.convert.write_tasks import MOST_FOLDERS, in_folders
 from target_spark.destinations.files.stored_columns import TableSchema
 from target_spark.destinations.folders import stored_folder
