@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,13 +58,16 @@ _Option = Callable[[Any], Any]
 
 def common_options(program: Program) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of both programs."""
+    place = click.argument("place", metavar="[PATH|URL]", required=False, type=FILE)
     options = (*_settings_options(program), *_RESULT_OPTIONS, *_log_options(program))
+    return with_options(place, *options)
+
+
+def with_options(*options: _Option) -> Callable[[Command], Command]:
+    """Return a decorator that adds options, in their order."""
 
     def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        place = click.argument("place", metavar="[PATH|URL]", required=False, type=FILE)
-        return place(command)
+        return reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
     return decorate
 
@@ -169,7 +173,7 @@ def _log_options(program: Program) -> tuple[_Option, ...]:
 
 def init_options(command: Command) -> Command:
     """Add the options of the commands `init`, which write a settings file."""
-    options = (
+    return with_options(
         click.argument("place", metavar="PATH|URL", type=FILE),
         click.option("--format", "form", metavar="NAME", help="Format, if it cannot be detected."),
         click.option(
@@ -180,10 +184,7 @@ def init_options(command: Command) -> Command:
             help="Write a new file, YAML or (by its ending) JSON, not to standard output.",
         ),
         click.option("--force", is_flag=True, help="Replace the file of --output."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    )(command)
 
 
 def write_draft(
@@ -228,7 +229,6 @@ def write_draft(
 
 
 def _topics(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-
     return [name for name in topics() if name.startswith(incomplete)]
 
 
@@ -343,11 +343,8 @@ def run_main(
         # Not `command.main`: it turns errors that the user did not cause into Abort.
         arguments, name = list(sys.argv[1:] if args is None else args), program.name
         if arguments and arguments[0] in commands:
-            command, arguments, name = (
-                commands[arguments[0]],
-                arguments[1:],
-                f"{name} {arguments[0]}",
-            )
+            name = f"{name} {arguments[0]}"
+            command = commands[arguments.pop(0)]
         with command.make_context(name, arguments) as context:
             return command.invoke(context) or 0
     except click.exceptions.Exit as ending:
@@ -360,20 +357,15 @@ def run_main(
 
 
 def report(error: BaseException, logger: logging.Logger) -> int:
-    """Log the error that ended a run and return its exit code.
-
-    Args:
-        error: The error.
-        logger: Receives the lines at ERROR, and the traceback at DEBUG.
-    """
+    """Log the error that ended a run, with the traceback at DEBUG; return its exit code."""
     reported = documented_error(error)
     if reported is None:
         hint = "" if is_debug() else " (set LOGLEVEL=debug for the traceback)"
         lines: Sequence[str] = (f"unexpected error: {error_text(error)}{hint}",)
+    elif isinstance(reported, InvalidSettingsError):
+        lines = reported.problems
     else:
-        lines = (
-            reported.problems if isinstance(reported, InvalidSettingsError) else (str(reported),)
-        )
+        lines = (str(reported),)
     # If the reader has enough, as `head` has, nothing is wrong.
     level = logging.INFO if isinstance(reported, ClosedPipeError) else logging.ERROR
     for line in lines:
@@ -416,14 +408,14 @@ def completion(
 
 
 _INSTALLED = Path(__file__).parent / "pages"
-_CHECKOUT = Path(__file__).parents[1] / "docs"
+_PAGES = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[1] / "docs"
 _HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 _NEAR, _LIKENESS = 5, 0.5
 
 
 def topics() -> dict[str, str]:
     """Return the name and title of each page."""
-    pages = sorted((_INSTALLED if _INSTALLED.is_dir() else _CHECKOUT).glob("*.md"))
+    pages = sorted(_PAGES.glob("*.md"))
     titled = ((page.stem, _HEADING.search(page.read_text("utf-8"))) for page in pages)
     return {name: title[2] if title else name for name, title in titled if name != "README"}
 
@@ -441,8 +433,7 @@ def page_text(topic: str) -> str:
     name = name.removesuffix(".md")
     if name not in topics():
         raise _unknown(name, list(topics()))
-    folder = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
-    text = (folder / f"{name}.md").read_text("utf-8")
+    text = (_PAGES / f"{name}.md").read_text("utf-8")
     text = re.sub(r"\A<!--.*?-->\s*", "", text, flags=re.DOTALL)
     return _section(text, name, anchor) if anchor else text
 

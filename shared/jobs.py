@@ -26,7 +26,7 @@ from typing import IO, Any
 import click
 
 import singer_spark
-from shared.cli import CHOSEN_CODE, FILE, docs_command, run_main
+from shared.cli import CHOSEN_CODE, FILE, docs_command, run_main, with_options
 from shared.errors import AlreadyRunningError, ClosedPipeError, DestinationError, SourceError, Where
 from shared.settings.about import Program, version
 from shared.settings.job_file import SCHEMA, NamedJob, Settings, job_of, read_job_file
@@ -432,14 +432,11 @@ PROGRAM = Program(
 )
 
 
-def _of_job(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--env", "environment", metavar="NAME", help="Environment of the job file."),
-        click.argument("job", required=False),
-        click.argument("file", required=False, type=FILE),
-    ):
-        command = option(command)
-    return command
+_of_job = with_options(
+    click.argument("file", required=False, type=FILE),
+    click.argument("job", required=False),
+    click.option("--env", "environment", metavar="NAME", help="Environment of the job file."),
+)
 
 
 @click.command(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +23,7 @@ from shared.cli import (
     print_about,
     read_settings,
     run_main,
+    with_options,
     write_draft,
 )
 from shared.encodings.encoding_format import declared_encodings
@@ -62,14 +63,11 @@ _input = click.option(
 
 def _range_options(what: str) -> Callable[[Any], Any]:
     """Return the options for a range of a table; `what` a run does with it."""
-    options = (
+    return with_options(
         click.option("--backfill", "stream", metavar="STREAM", help=what),
         click.option("--column", help="Column of the range, for --backfill."),
         click.option("--from", "since", metavar="VALUE", help="Least value of the range."),
         click.option("--to", "until", metavar="VALUE", help="Value after the range."),
-    )
-    return lambda command: reduce(
-        lambda decorated, option: option(decorated), reversed(options), command
     )
 
 
