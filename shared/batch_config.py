@@ -19,7 +19,6 @@ from typing import Any
 from shared.settings.batch_rules import (
     Reading,
     compression,
-    cost_warnings,
     effect_warnings,
     json_schema,
     needs_order,
@@ -82,17 +81,13 @@ _WRONG = 2
 _NEAR_TOP_LEVEL = 0.85
 
 
-def validate(
-    config: Mapping[str, Any], side: Side | None = None, *, commit_seconds: float | None = None
-) -> Validated:
+def validate(config: Mapping[str, Any], side: Side | None = None) -> Validated:
     """Check the batch settings of a document; ignore other settings.
 
     Args:
         config: The settings, nested or dotted. An empty block means the same as none.
         side: The program that reads them. None checks for both programs, with the values that
             target-spark reads.
-        commit_seconds: Measured duration of a commit, to warn of strategies with flushes that are
-            too small; None for no such warnings.
 
     Returns:
         The values, or all problems; `check()` raises them.
@@ -110,8 +105,6 @@ def validate(
     strategy = _strategy(target)
     fields = () if strategy is None else BATCH.variants[strategy.name]
     paths = {field.key: target.path(field) for field in fields}
-    if strategy is not None and commit_seconds is not None:
-        warnings += cost_warnings(strategy, commit_seconds, paths)
     warnings += effect_warnings(target)
     return Validated(
         side, _batch_config(target), strategy, paths, _failure(target), warnings=tuple(warnings)

@@ -7,11 +7,18 @@ from batch_documents import batch_blocks, calm
 from hypothesis import given
 
 from shared.batch_config import validate
+from shared.settings.batch_rules import cost_warnings
 
 
 def warnings(block, commit_seconds=0.5, **more):
-    document = {"batch": block, **more}
-    return validate(document, "target", commit_seconds=commit_seconds).check().warnings
+    return after_commits(validate({"batch": block, **more}, "target").check(), commit_seconds)
+
+
+def after_commits(validated, seconds):
+    if validated.strategy is None:
+        return validated.warnings
+    costs = cost_warnings(validated.strategy, seconds, validated.strategy_paths)
+    return (*costs, *validated.warnings)
 
 
 LINES = [
@@ -124,7 +131,7 @@ def test_its_default_is_not():
 
 def test_a_warning_names_the_key_that_was_given():
     document = {"batch.strategy": "fixed_size", "sink.batch.size": "10"}
-    first = validate(document, "target", commit_seconds=0.5).warnings[0]
+    first = after_commits(validate(document, "target"), 0.5)[0]
     assert first.startswith("config['sink.batch.size']: 10 rows")
 
 
@@ -136,9 +143,9 @@ def test_problems_come_without_cost_warnings():
 @calm
 @given(batch_blocks())
 def test_warnings_are_single_lines(block):
-    validated = validate({"batch": block}, "target", commit_seconds=0.4)
-    assert len(validated.warnings) <= 3
-    for line in validated.warnings:
+    lines = after_commits(validate({"batch": block}, "target"), 0.4)
+    assert len(lines) <= 3
+    for line in lines:
         assert line.startswith("config['batch']['")
         assert "\n" not in line
         assert line.count("a commit takes about") == ("reuse_buffer" not in line)
