@@ -142,7 +142,7 @@ def command(
         raise_on_sigterm()
         if not (discover or test or dry_run):
             receivers = config.openlineage, config.opentelemetry
-            observers = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
+            observers = observers_of(PROGRAM.name, *receivers, os.environ, collected.as_dict)
             collected.observe(observers)
         chosen: dict[str, Any] = {"catalog": catalog, "state": state}
         chosen |= {"test": test, "dry": dry_run}

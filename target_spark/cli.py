@@ -141,9 +141,8 @@ def command(
         raise_on_sigterm()
         if not dry_run:
             receivers = config.openlineage, config.opentelemetry
-            reported = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
-            if reported:
-                collected.observe(reported)
+            observers = observers_of(PROGRAM.name, *receivers, os.environ, collected.as_dict)
+            collected.observe(observers)
         with nullcontext(_STDIN) if input_file is None else _opened(input_file) as input_fd:
             _run(config, input_fd, collected, state, dry=dry_run)
         collected.choose_exit_code(empty_code)

@@ -286,12 +286,8 @@ class RunSummary:
             for name, count in counts.items():
                 self._totals[name] += count
 
-    def so_far(self) -> dict[str, Any]:
-        """Return the summary of a run that goes on."""
-        return self.as_dict(None)
-
-    def as_dict(self, error: BaseException | None) -> dict[str, Any]:
-        """Return the summary of a run that ends now, well or with an error."""
+    def as_dict(self, error: BaseException | None = None) -> dict[str, Any]:
+        """Return the summary of a run that goes on, or ends now, well or with an error."""
         with self._lock:
             now = self._clock()
             started, ended = (
@@ -370,7 +366,7 @@ def summarized(
         yield collected
         if not collected.is_read:
             return
-        facts = collected.as_dict(None)
+        facts = collected.as_dict()
         now = baseline_of(facts)
         if warn_drift and last is not None and now is not None:
             facts["drift"] = drift(last, now)
@@ -392,7 +388,6 @@ def _show(facts: Mapping[str, Any]) -> None:
     """Show what a run has moved to a person at a terminal."""
     if not CONSOLE.is_for_people or not _log.isEnabledFor(logging.INFO):
         return
-
     text = "\n".join(run_lines(facts, CONSOLE.size.columns, str(Path.cwd())))
     if text:
         CONSOLE.write_line(text)

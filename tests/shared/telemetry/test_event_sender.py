@@ -73,7 +73,7 @@ def test_a_receiver_that_hangs_delays_nobody(
 
 
 def test_who_is_told(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
-    facts, none = RunSummary("tap-spark").so_far, OpenLineageSettings()
+    facts, none = RunSummary("tap-spark").as_dict, OpenLineageSettings()
     off = OpenTelemetrySettings()
     url = {"OPENLINEAGE_URL": receiver.url}
     assert not observers_of("tap-spark", none, off, {}, facts)

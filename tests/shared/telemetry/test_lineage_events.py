@@ -141,7 +141,7 @@ class Sent(list[dict[str, Any]]):
 
 def test_when_events_are_sent() -> None:
     now, sent, summary = [0.0], Sent(), RunSummary("tap-spark")
-    observer = LineageObserver(JOB, sent, summary.so_far, lambda: now[0])  # type: ignore[arg-type]
+    observer = LineageObserver(JOB, sent, summary.as_dict, lambda: now[0])  # type: ignore[arg-type]
     summary.observe([observer])
     summary.uses("s", lambda: [Dataset("s")], is_output=True)
     for second in range(int(RUNNING_SECONDS) * 2):

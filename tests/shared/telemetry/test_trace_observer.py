@@ -36,7 +36,7 @@ def observers(
     environ: dict[str, str], endpoint: str | None = None, summary: RunSummary | None = None
 ) -> list[RunObserver]:
     settings = OpenTelemetrySettings(endpoint=endpoint)
-    facts = (summary or RunSummary("target-spark")).so_far
+    facts = (summary or RunSummary("target-spark")).as_dict
     return observers_of("target-spark", NO_LINEAGE, settings, environ, facts)
 
 

@@ -453,7 +453,7 @@ def test_with_continue_the_other_streams_are_read(
         run_sync(config, {}, supplied, run_bench.output, summary=summary)  # type: ignore[arg-type]
     assert str(raised.value).startswith("1 of 2 streams failed: stream 'a': ")
     assert "no" in str(raised.value)
-    streams = summary.so_far()["streams"]
+    streams = summary.as_dict()["streams"]
     assert "no" in streams["a"]["error"]
     assert "error" not in streams["b"]
     messages = run_bench.output.messages
