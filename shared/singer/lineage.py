@@ -19,6 +19,7 @@ from urllib.request import Request
 from uuid import UUID
 
 from shared.singer.datasets import Dataset
+from shared.singer.signals import SIGNALS
 from shared.storage.urls import shown
 from shared.storage.web_requests import open_without_redirects
 
@@ -35,7 +36,7 @@ _FACETS = {
     "SchemaDatasetFacet": "1-2-0",
 }
 """Versions of the facets that are sent."""
-_BY_SIGNAL = frozenset({130, 143})
+_BY_SIGNAL = frozenset(error.exit_code for error in SIGNALS.values())
 
 Event = dict[str, Any]
 

@@ -119,9 +119,10 @@ def test_content() -> None:
 
 
 def test_the_end_of_a_run() -> None:
-    ends = [(None, 0), (None, 99), ("bad", 5), ("interrupted", 130), ("terminated", 143)]
+    ends = [(None, 0), (None, 99), ("bad", 5)]
+    ends += [("interrupted", 130), ("terminated", 143), ("stopped by SIGHUP", 129)]
     kinds = [last_kind({"error": error, "exit_code": code}) for error, code in ends]
-    assert kinds == ["COMPLETE", "COMPLETE", "FAIL", "ABORT", "ABORT"]
+    assert kinds == ["COMPLETE", "COMPLETE", "FAIL", "ABORT", "ABORT", "ABORT"]
 
 
 @pytest.mark.parametrize("text", ["x", "a/b", f"a/{PARENT}", "a/b/c", "//"])
