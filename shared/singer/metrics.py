@@ -230,8 +230,11 @@ class LiveLines:
         with self._lock:
             self._running.append(progress)
             if self._thread is None:
-                self._over.clear()
-                self._thread = threading.Thread(target=self._run, daemon=True, name="live-lines")
+                # An event for each thread: the last one may not have looked at its own yet.
+                self._over = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._over,), daemon=True, name="live-lines"
+                )
                 self._thread.start()
 
     def leave(self, progress: Progress) -> None:
@@ -246,9 +249,9 @@ class LiveLines:
         if thread is not None:
             thread.join()
 
-    def _run(self) -> None:
+    def _run(self, over: threading.Event) -> None:
         try:
-            while not self._over.wait(INTERVAL_SECONDS):
+            while not over.wait(INTERVAL_SECONDS):
                 with self._lock:
                     running = list(self._running)
                 columns, rows = self._console.size

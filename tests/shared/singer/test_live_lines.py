@@ -123,6 +123,34 @@ def test_lines_are_drawn_while_streams_run_and_removed_then(
     os.close(terminal)
 
 
+def test_a_line_ends_while_another_one_begins(
+    consoles: tuple[Console, Console], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "INTERVAL_SECONDS", 0.001)
+    draws, goes_on = threading.Event(), threading.Event()
+
+    def draw(_: list[str]) -> None:
+        draws.set()
+        goes_on.wait(10)
+
+    monkeypatch.setattr(consoles[0], "show", draw)
+    live = LiveLines(consoles[0])
+    first, second = Progress("a", live=live), Progress("b", live=live)
+    for one in (first, second):
+        one.add(1)
+    live.enter(first)
+    assert draws.wait(10)
+    leaving = threading.Thread(target=first.close, daemon=True)
+    leaving.start()
+    while live._thread is not None:
+        leaving.join(0.001)
+    live.enter(second)
+    goes_on.set()
+    leaving.join(10)
+    assert not leaving.is_alive()
+    second.close()
+
+
 def test_nobody_watches() -> None:
     streams = StreamProgress(LiveLines(Console(io.StringIO())))
     streams.of("a").add(1)
