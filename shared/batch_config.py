@@ -52,7 +52,12 @@ from shared.settings.batch_settings import (
 )
 from shared.settings.checking import INVALID, Json, Problem, Rule, redacted, setting_place
 from shared.settings.kinds import Side
-from shared.settings.loading import json_object, read_settings_file, settings_format
+from shared.settings.loading import (
+    json_object,
+    read_settings_file,
+    read_whole,
+    settings_format,
+)
 
 __all__ = [
     "DOTTED_KEYS",
@@ -202,7 +207,7 @@ def _read(name: str) -> dict[str, Any]:
     if settings_format(Path(name)) != "JSON":
         return read_settings_file(Path(name))
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        data = sys.stdin.buffer.read() if name == "-" else read_whole(name)
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from None
     return json_object(data, unique_keys=True)

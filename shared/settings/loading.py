@@ -210,7 +210,7 @@ def load_settings(
         try:
             variables = {**read_dotenv(dotenv), **environ}
         except ValueError as error:
-            problems.append(f"{str(dotenv)!r}: {error}")
+            problems.append(str(error))
             variables = dict(environ)
         from_env, env_problems = environment_settings(schema, env_prefix, variables)
         problems += env_problems
@@ -323,25 +323,29 @@ def read_dotenv(path: Path) -> dict[str, str]:
     """Read `KEY=VALUE` lines; with quotes, `export` and comments, without expansion.
 
     Raises:
-        ValueError: A line cannot be understood; the error names it.
+        ValueError: The file cannot be read, or a line not understood; names file and line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return dict(_dotenv_pairs(read_whole(path).decode()))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
+        reason = f"cannot be read ({error.strerror})"
     except UnicodeDecodeError:
-        raise ValueError("not UTF-8 text") from None
-    result: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
+        reason = "not UTF-8 text"
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(f"{str(path)!r}: {reason}")
+
+
+def _dotenv_pairs(text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _DOTENV_LINE.match(line)
         if match is None:
             raise ValueError(f"line {number} is not KEY=VALUE")
-        result[match.group(1)] = _dotenv_value(match.group(2), number)
-    return result
+        yield match.group(1), _dotenv_value(match.group(2), number)
 
 
 def _dotenv_value(text: str, number: int) -> str:
@@ -566,7 +570,7 @@ def secret_of(text: str, variables: Mapping[str, str]) -> str:
 
 def _content(name: str) -> bytes:
     try:
-        return Path(name).expanduser().read_bytes()
+        return read_whole(Path(name).expanduser())
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"the file {name!r} cannot be read ({reason})") from None

@@ -78,6 +78,12 @@ def test_variables_come_from_dotenv_too(tmp_path: Path) -> None:
     assert actual.target == ({"path": "real/orders"},)
 
 
+def test_a_line_of_dotenv_that_is_wrong_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("LAKE=x\nno value\n")
+    line = fails(tmp_path, {"jobs": {"orders": ORDERS}})
+    assert f"'{tmp_path / '.env'}': line 2 is not KEY=VALUE" in line
+
+
 def test_a_variable_that_is_not_set_is_one_line(tmp_path: Path) -> None:
     line = fails(tmp_path, {"jobs": {"orders": ORDERS}}, environ={})
     assert "job 'orders': environment variables that are not set: LAKE" in line

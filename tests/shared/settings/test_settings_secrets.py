@@ -99,6 +99,12 @@ def test_the_last_line_end_goes_and_nothing_else(tmp_path: Path) -> None:
         assert secret_of(f"cmd:cat '{file}'", {}) == secret
 
 
+def test_a_file_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.settings.loading.LARGEST", 1 << 20)
+    with pytest.raises(ValueError, match="/dev/zero.*more than 1 MiB"):
+        secret_of("file:/dev/zero", {})
+
+
 def test_a_literal_that_looks_like_a_reference() -> None:
     assert secret_of("env:LITERAL", VARIABLES) == "env:SECRET"
     assert secret_of("ENV:SECRET", VARIABLES) == "ENV:SECRET"
