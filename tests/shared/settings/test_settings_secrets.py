@@ -101,7 +101,7 @@ def test_the_last_line_end_goes_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_file_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.settings.loading.LARGEST", 1 << 20)
-    with pytest.raises(ValueError, match="/dev/zero.*more than 1 MiB"):
+    with pytest.raises(ValueError, match=r"/dev/zero.*more than 1 MiB"):
         secret_of("file:/dev/zero", {})
 
 
