@@ -48,11 +48,8 @@ class Setting:
     Attributes:
         name: Dotted; `[]` stands for the items of an array.
         types: E.g. `string or array`.
-        required: Whether it is required (within its parent).
         default: As JSON, or empty.
-        description: What it does, with its choices.
         variable: Environment variable; empty for settings inside items of an array.
-        schema: Its JSON Schema.
     """
 
     name: str

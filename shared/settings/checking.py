@@ -172,15 +172,7 @@ def setting_place(path: Sequence[str | int]) -> str:
 def complete_settings(
     schema: Schema, settings: Mapping[str, Any], rules: Sequence[Rule] = ()
 ) -> dict[str, Any]:
-    """Check settings and fill in defaults.
-
-    Args:
-        schema: JSON Schema of the program.
-        settings: What the user gave, merged and normalized.
-        rules: Checks between settings.
-
-    Returns:
-        A new dictionary with every default at its place.
+    """Check settings, which are merged and normalized; return them with all defaults.
 
     Raises:
         InvalidSettingsError: With every problem found.
@@ -238,12 +230,17 @@ def read(schema: Schema, value: Json) -> Json:
         return tuple(read(schema["items"], item) for item in value)
     if not isinstance(value, Mapping):
         return value
-    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
-    others = others if isinstance(others, Mapping) else {}
-    if set(others.get("type", ())) == {"string", "number", "boolean"}:
+    if set(below(schema).get("type", ())) == {"string", "number", "boolean"}:
         # Any key with a plain value, as `options` and `spark.conf` take.
         return {key: as_text(item) for key, item in value.items()}
-    return {key: read(properties.get(key, others), item) for key, item in value.items()}
+    return {key: read(below(schema, key), item) for key, item in value.items()}
+
+
+def below(schema: Schema, key: str = "") -> Schema:
+    """Return the schema of the value of a key in an object; by default, of a key of any name."""
+    others = schema.get("additionalProperties")
+    default = others if isinstance(others, Mapping) else {}
+    return schema.get("properties", {}).get(key, default)  # type: ignore[no-any-return]
 
 
 def as_text(value: Json) -> str:
@@ -257,9 +254,7 @@ def schema_problems(
     """Yield everything in which a value differs from its schema.
 
     Args:
-        schema: JSON Schema of the value.
-        value: What the user gave.
-        path: Its path from the top.
+        path: Path of the value from the top.
         unknown: Describes an unknown key, or returns None to ignore it.
 
     Raises:
@@ -274,17 +269,15 @@ def schema_problems(
     if fault is not None:
         yield fault
     elif isinstance(value, Mapping):
-        properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
-        if others is False:
-            strange = (key for key in value if key not in properties)
+        if schema.get("additionalProperties") is False:
+            strange = (key for key in value if key not in schema.get("properties", {}))
             problems = (unknown(schema, (*path, key), value[key]) for key in strange)
             yield from (problem for problem in problems if problem is not None)
         for name in schema.get("required", ()):
             if name not in value:
                 yield Problem(path, f"{name!r} is a required property")
-        others = others if isinstance(others, Mapping) else {}
         for key, item in value.items():
-            yield from schema_problems(properties.get(key, others), item, (*path, key), unknown)
+            yield from schema_problems(below(schema, key), item, (*path, key), unknown)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from schema_problems(schema.get("items", {}), item, (*path, index), unknown)

@@ -113,12 +113,8 @@ def _comment(text: str, width: int) -> list[str]:
 def check_new(path: str, *, force: bool) -> None:
     """Check that a file may be written.
 
-    Args:
-        path: The file.
-        force: A file that is there may be replaced.
-
     Raises:
-        SettingsError: The file is there, or TOML.
+        SettingsError: The file is there, without `force`, or TOML.
     """
     if settings_format(Path(path)) == "TOML":
         raise SettingsError(

@@ -70,8 +70,6 @@ class NamedJob:
     """A job in an environment, ready to run.
 
     Attributes:
-        file: Where it is from.
-        name: Its name.
         environment: The environment; None if the file has none.
         tap: Settings of the tap, which may hold secrets; later ones override earlier ones.
         target: Settings of the target, likewise.

@@ -148,17 +148,12 @@ def exported(kind: Schema) -> Schema:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Field:
-    """A declared setting.
+    """A declared setting; see `setting`.
 
     Attributes:
         path: Its keys from the top of its block.
         schema: Its JSON Schema, with description and default.
-        make: Turns a checked value into the one that the dataclass holds.
         attribute: Its name in the dataclass.
-        owner: The strategy or policy that has it; None if all have it.
-        dotted: Its dotted spelling, if that is not the path.
-        side: The only program that has it; None for both.
-        required: Whether it must be given.
         key: The last key of the path.
     """
 
@@ -233,10 +228,7 @@ def setting(
 def group(owner: type, description: str, **defaults: Json) -> Any:
     """Declare a block of settings, as the default of a field that holds a dataclass.
 
-    Args:
-        owner: The dataclass.
-        description: Of the block.
-        defaults: Defaults that differ from those of its fields.
+    `defaults` differ from those of the fields of `owner`, that dataclass.
     """
     schema = schema_of(owner, description, **defaults)
     make = partial(typed, owner)
@@ -265,13 +257,7 @@ def fields_of(owner: type) -> tuple[Field, ...]:
 
 
 def schema_of(owner: type, description: str = "", **defaults: Json) -> Schema:
-    """Build the JSON Schema of the settings that a dataclass declares.
-
-    Args:
-        owner: The dataclass.
-        description: Of the block.
-        defaults: Defaults that differ from those of the fields.
-    """
+    """Build the JSON Schema of the settings that a dataclass declares; see `group`."""
     fields = fields_of(owner)
     schema = object_of({field.path: field.schema for field in fields})
     for name, default in defaults.items():

@@ -14,16 +14,23 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import date, time
-from functools import reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
 from shared.errors import InvalidSettingsError
-from shared.settings.checking import Json, Location, Schema, holds_secret, nearest, setting_place
+from shared.settings.checking import (
+    Json,
+    Location,
+    Schema,
+    below,
+    holds_secret,
+    nearest,
+    setting_place,
+)
 from shared.settings.texts import hide
 
 LARGEST = 256 << 20
@@ -229,8 +236,8 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         elif value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping):
-            below = result.get(key)
-            result[key] = merge(below if isinstance(below, Mapping) else {}, value)
+            lower = result.get(key)
+            result[key] = merge(lower if isinstance(lower, Mapping) else {}, value)
         else:
             result[key] = value
     return result
@@ -242,10 +249,10 @@ class _AsItIs(dict[str, Any]):
 
 def _laid_over(old: Json, new: _AsItIs) -> _AsItIs:
     """Lay one object over another; its entries come last, because the last one wins."""
-    below = old if isinstance(old, Mapping) else {}
-    result = _AsItIs((key, value) for key, value in below.items() if key not in new)
+    under = old if isinstance(old, Mapping) else {}
+    result = _AsItIs((key, value) for key, value in under.items() if key not in new)
     for key, value in new.items():
-        lower = below.get(key)
+        lower = under.get(key)
         if isinstance(lower, Mapping) and isinstance(value, Mapping):
             result[key] = {**lower, **value}
         else:
@@ -391,7 +398,7 @@ def environment_settings(
             problems.append(f"environment {variable}: unknown setting{hint}")
             continue
         try:
-            settings.append((location, coerce(schema_at(schema, location), text)))
+            settings.append((location, coerce(reduce(below, location, schema), text)))
         except ValueError as error:
             problems.append(f"environment {variable}: {error}")
     result: dict[str, Any] = {}
@@ -420,15 +427,6 @@ def _locate(names: Mapping[str, Keys], name: str) -> Keys | None:
         if name.upper().startswith(start) and key:
             return (*names[start], key.lower() if key.isupper() else key)
     return None
-
-
-def schema_at(schema: Schema, location: Iterable[str]) -> Schema:
-    """Find the schema of a declared or free-form setting."""
-    for part in location:
-        schema = (
-            schema["additionalProperties"] if takes_any_key(schema) else schema["properties"][part]
-        )
-    return schema
 
 
 def coerce(schema: Schema, text: str) -> Json:
@@ -492,44 +490,31 @@ def with_secrets(
     Raises:
         InvalidSettingsError: Secrets cannot be read; names each setting, and no secret.
     """
-    reader = _Reader(variables)
-    resolved: dict[str, Any] = reader.read(schema, settings, (), is_secret=False)
-    if reader.problems:
-        raise InvalidSettingsError(reader.problems)
-    return resolved
+    problems: list[str] = []
+    secret = cache(partial(secret_of, variables=variables))  # A command runs once.
 
-
-@dataclass
-class _Reader:
-    variables: Mapping[str, str]
-    problems: list[str] = field(default_factory=list)
-    secrets: dict[str, str] = field(default_factory=dict)
-
-    def read(self, schema: Schema, value: Json, path: Location, *, is_secret: bool) -> Json:
+    def filled(schema: Schema, value: Json, path: Location, *, is_secret: bool) -> Json:
         is_secret = is_secret or schema.get("secret") is True
         if isinstance(value, Mapping):
-            properties, others = schema.get("properties", {}), schema.get("additionalProperties")
-            others = others if isinstance(others, Mapping) else {}
             return {
-                key: self.read(properties.get(key, others), item, (*path, key), is_secret=is_secret)
+                key: filled(below(schema, key), item, (*path, key), is_secret=is_secret)
                 for key, item in value.items()
             }
         if isinstance(value, list):
-            items = schema.get("items", {})
-            pairs = enumerate(value)
-            return [self.read(items, item, (*path, at), is_secret=is_secret) for at, item in pairs]
-        is_reference = is_secret and isinstance(value, str) and _is_reference(schema, value, path)
-        return self._secret(value, path) if is_reference else value
+            items, pairs = schema.get("items", {}), enumerate(value)
+            return [filled(items, item, (*path, at), is_secret=is_secret) for at, item in pairs]
+        if is_secret and isinstance(value, str) and _is_reference(schema, value, path):
+            try:
+                hide(secret(value))
+                return secret(value)
+            except ValueError as error:
+                problems.append(f"{setting_place(path)}: {error}")
+        return value
 
-    def _secret(self, reference: str, path: Location) -> str:
-        try:
-            if reference not in self.secrets:
-                self.secrets[reference] = secret_of(reference, self.variables)
-                hide(self.secrets[reference])
-            return self.secrets[reference]
-        except ValueError as error:
-            self.problems.append(f"{setting_place(path)}: {error}")
-            return reference
+    resolved: dict[str, Any] = filled(schema, settings, (), is_secret=False)
+    if problems:
+        raise InvalidSettingsError(problems)
+    return resolved
 
 
 def _is_reference(schema: Schema, value: str, path: Location) -> bool:

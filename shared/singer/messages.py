@@ -64,8 +64,6 @@ def schema_line(
     """Write a SCHEMA message, with its newline.
 
     Args:
-        stream: Name of the stream.
-        schema: JSON Schema of its records.
         key_properties: Primary key; may be empty.
         bookmark_properties: Columns its bookmark is taken from; omitted if empty.
         has_failed: Report that the stream failed.
@@ -108,7 +106,6 @@ def batch_line(
     """Write a BATCH message, with its newline.
 
     Args:
-        stream: Name of the stream.
         encoding: `format` and `compression` of the files.
         manifest: URLs of the files.
         version: Table version; left out if None.
@@ -132,7 +129,6 @@ def keys_line(
     """Write a KEYS message: all keys that the source has. Rows with other keys are to be deleted.
 
     Args:
-        stream: Name of the stream.
         encoding: `format` and `compression` of the files; None to announce a later message, so
             that a target that cannot follow it ends before it has loaded anything.
         manifest: URLs of the files with the key properties of all rows.

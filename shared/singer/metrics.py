@@ -39,7 +39,6 @@ def emit(kind: str, metric: str, value: float, stream: str | None, **tags: str |
         kind: `counter` or `timer`.
         metric: E.g. `RECORD_COUNT`.
         value: A number of things, or of seconds.
-        stream: Name of the stream that it is about, if there is one.
     """
     of_stream = {} if stream is None else {"stream": stream}
     tagged: dict[str, Any] = {**of_stream, "pid": os.getpid(), "context": {}, **tags}
@@ -51,13 +50,7 @@ def emit(kind: str, metric: str, value: float, stream: str | None, **tags: str |
 class Counter:
     """Counts, and writes what has come since the last line, each minute and at the end.
 
-    Safe for several threads.
-
-    Args:
-        metric: E.g. `RECORD_COUNT`.
-        stream: Name of the stream, if the count belongs to one.
-        clock: Seconds.
-        interval: Seconds between lines.
+    Safe for several threads. Its clock and interval are in seconds.
     """
 
     def __init__(
@@ -110,11 +103,6 @@ def timed(
     metric: str, stream: str | None = None, *, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[], float]]:
     """Measure a `with` block, and write its seconds, with `status` succeeded or failed.
-
-    Args:
-        metric: E.g. `SYNC_DURATION`.
-        stream: Name of the stream, if the time belongs to one.
-        clock: Seconds.
 
     Yields:
         A function that returns the seconds since the block began.
