@@ -141,8 +141,9 @@ def command(
         raise_on_sigterm()
         if not dry_run:
             receivers = config.openlineage, config.opentelemetry
-            observers = observers_of(PROGRAM.name, *receivers, os.environ, collected.as_dict)
-            collected.observe(observers)
+            facts = collected.as_dict
+            if observers := observers_of(PROGRAM.name, *receivers, os.environ, facts):
+                collected.observe(observers)
         with nullcontext(_STDIN) if input_file is None else _opened(input_file) as input_fd:
             _run(config, input_fd, collected, state, dry=dry_run)
         collected.choose_exit_code(empty_code)

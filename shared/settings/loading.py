@@ -260,11 +260,6 @@ def _laid_over(old: Json, new: _AsItIs) -> _AsItIs:
     return result
 
 
-def takes_any_key(schema: Schema) -> bool:
-    """Tell whether an object takes any key (`options`, `spark.conf`)."""
-    return isinstance(schema.get("additionalProperties"), Mapping) and "properties" not in schema
-
-
 def normalize(schema: Schema, value: Json) -> Json:
     """Turn every accepted spelling into the one that the schema describes.
 
@@ -274,11 +269,10 @@ def normalize(schema: Schema, value: Json) -> Json:
     """
     if isinstance(value, Mapping) and schema.get(KEEP):
         return _AsItIs(value)
-    if isinstance(value, Mapping) and takes_any_key(schema):
-        inner = schema["additionalProperties"]
-        return _named(inner, value) if "properties" in inner else dict(_flattened(value))
     if isinstance(value, Mapping) and "properties" in schema:
         return _nested(schema["properties"], value)
+    if isinstance(value, Mapping) and (inner := below(schema)):  # such as `options`, `spark.conf`
+        return _named(inner, value) if "properties" in inner else dict(_flattened(value))
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         items = (normalize(schema["items"], item) for item in value)
         return [merge({}, item) if isinstance(item, Mapping) else item for item in items]
@@ -415,7 +409,7 @@ def _variable_names(schema: Schema, above: Keys = ()) -> Iterator[tuple[str, Key
         yield "_".join(location).upper(), location
         yield "__".join(location).upper(), location
         yield from _variable_names(child, location)
-        if takes_any_key(child):
+        if "properties" not in child and below(child):
             yield "__".join(location).upper() + "__", location
 
 
