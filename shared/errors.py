@@ -64,6 +64,10 @@ class SingerSparkError(Exception):
         self.where = where or Where()
         self.hint = hint
 
+    def end_as(self, kind: type[SingerSparkError]) -> None:
+        """Take the exit code of another error, and whether a retry alone can help."""
+        self.exit_code, self.retryable = kind.exit_code, kind.retryable
+
     def name_stream(self, stream: str) -> None:
         """Complete the place of the error by its stream, unless it names one."""
         if self.where.stream is None:
@@ -128,11 +132,7 @@ class SourceError(SingerSparkError):
     ) -> None:
         super().__init__(message, where=where, hint=hint)
         if passes:
-            self.mark_passing()
-
-    def mark_passing(self) -> None:
-        """Give the error the exit code of a storage that fails: a retry alone can help."""
-        self.exit_code, self.retryable = DestinationError.exit_code, DestinationError.retryable
+            self.end_as(DestinationError)
 
 
 class MessageError(SingerSparkError):
@@ -191,11 +191,7 @@ class DestinationError(SingerSparkError):
     ) -> None:
         super().__init__(message, where=where, hint=hint)
         if lasts:
-            self.mark_lasting()
-
-    def mark_lasting(self) -> None:
-        """Give the error the exit code of settings: a retry alone cannot help."""
-        self.exit_code, self.retryable = SettingsError.exit_code, SettingsError.retryable
+            self.end_as(SettingsError)
 
 
 class SparkStartError(SingerSparkError):
@@ -505,7 +501,6 @@ _PASSING = frozenset(
     }
 )
 _NUMBER = re.compile(r"\w+(?:Error|Exception): \[Errno (\d+)\]")
-_NEVER = (RecordError, SettingsError)
 _LASTING_NAMES = re.compile(
     r"AccessDenied|AccessControlException|Forbidden|Unauthorized|PermissionError|Permission denied"
     r"|NoCredentials|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|NoSuchNamespace"
@@ -541,7 +536,7 @@ def may_pass(error: BaseException) -> bool:
     Judged by the innermost cause that shows it: the number of an `OSError`, else class and text.
     An unknown failure is not transient.
     """
-    if isinstance(error, _NEVER):
+    if isinstance(error, RecordError | SettingsError):
         return False
     verdicts = [_verdict(cause) for cause in causes(error)]
     return next((verdict for verdict in reversed(verdicts) if verdict is not None), False)
@@ -555,11 +550,11 @@ def settled(error: SingerSparkError) -> SingerSparkError:
     Of a source only an error of the system shows that it can: other texts may have values of rows.
     """
     if isinstance(error, DestinationError) and _lasts(error):
-        error.mark_lasting()
+        error.end_as(SettingsError)
     if isinstance(error, SourceError):
         numbered = [e for e in causes(error) if isinstance(e, OSError) and e.errno is not None]
         if numbered and may_pass(numbered[-1]):
-            error.mark_passing()
+            error.end_as(DestinationError)
     return error
 
 

@@ -37,7 +37,7 @@ from shared.errors import SparkStartError
 from shared.singer.logs import FOR_DEVELOPERS, is_debug
 from shared.singer.platform import sees_current_folder, usable_cores
 from shared.spark.conf import SCHEDULES, executor_python
-from shared.spark.spark_errors import start_error
+from shared.spark.spark_errors import PYTHON_TRACE, start_error
 from shared.spark.spark_release import check_home, installed
 from shared.storage.owned_folders import OwnedFolder, is_trusted, remove_stale
 
@@ -130,10 +130,8 @@ def _ask_version(binary: Path) -> str:
 
 def _major(version: str) -> int:
     """Return the major version: `17.0.15` → 17, `1.8.0_452` → 8, `21-ea` → 21."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)]
-    if numbers[:1] == [1] and len(numbers) > 1:
-        return numbers[1]
-    return numbers[0] if numbers else 0
+    number = re.search(r"(?:1\.)?(\d+)", version)
+    return int(number[1]) if number else 0
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
@@ -267,7 +265,6 @@ _ERROR_LINE = re.compile(
     r"unresolved dependency|^Error(?! occurred during initialization of VM)|^Invalid|^Unrecognized|"
     r"^Could not|Exception|^java\.lang\.\w*Error"
 )
-_PYTHON_TRACE = "Traceback (most recent call last)"
 # What Spark's logging says of itself, which tells nobody anything.
 _ABOUT_LOGS = re.compile("SLF4J: |Setting default log level to |To adjust logging level ")
 _THROWN = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
@@ -290,7 +287,7 @@ class Tracebacks:
     def __call__(self, line: str) -> bool:
         """Return whether a line is part of one; its last line is the first that is not indented."""
         was_inside = self._inside
-        self._inside = line.startswith(_PYTHON_TRACE) or (was_inside and line[:1] in ("", " "))
+        self._inside = line.startswith(PYTHON_TRACE) or (was_inside and line[:1] in ("", " "))
         return was_inside or self._inside
 
 

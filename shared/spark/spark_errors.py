@@ -38,7 +38,7 @@ SHOWN = 400
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
-_PYTHON_TRACE = "Traceback (most recent call last)"
+PYTHON_TRACE = "Traceback (most recent call last)"
 _MACHINE = re.compile(r"\(TID \d+\) \(([^\s()]+) executor (?!driver\))")
 """The machine of an executor, in the words of its driver."""
 _ERRNO = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
@@ -214,7 +214,7 @@ def explain(
     failure = (cause.error or default)(cause.message or message, where=place, hint=hint)
     failure.__cause__ = error
     if cause.lasts and isinstance(failure, DestinationError):
-        failure.mark_lasting()
+        failure.end_as(SettingsError)
     return settled(failure)  # While Java is there to ask for the text.
 
 
@@ -273,7 +273,7 @@ def _merge(one: Where, other: Where) -> Where:
 
 
 def _python_error(text: str) -> re.Match[str] | None:
-    trace = text.find(_PYTHON_TRACE)
+    trace = text.find(PYTHON_TRACE)
     return _PYTHON_ERROR.search(text, trace) if trace >= 0 else None
 
 
