@@ -8,14 +8,13 @@ jars into an image, so that nothing is downloaded.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -392,25 +391,19 @@ def resolved(
         once Spark runs.
     """
     conf = with_baked(conf, environ)
+    own = set(split(conf.get(JARS, "")))
     place = _place(conf, environ)
-    if place is None:
-        yield conf, _forget
-        return
-    jars = _remembered(place)
-    if jars is not None:
-        yield with_jars(conf, jars), _forget
-        return
-    with only_resolver(environ):
-        jars = _remembered(place)
-        if jars is not None:
-            yield with_jars(conf, jars), _forget
-            return
-        own = set(split(conf.get(JARS, "")))
+    jars = None if place is None else _remembered(place)
+    with ExitStack() as stack:
+        if place is not None and jars is None:
+            stack.enter_context(only_resolver(environ))
+            jars = _remembered(place)
 
         def remember(paths: str) -> None:
-            _write(place, [jar for jar in split(paths) if jar not in own])
+            if place is not None and jars is None:
+                _write(place, [jar for jar in split(paths) if jar not in own])
 
-        yield dict(conf), remember
+        yield conf if jars is None else with_jars(conf, jars), remember
 
 
 def _place(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
@@ -428,12 +421,10 @@ def _remembered(place: Path) -> list[str] | None:
     """Return the jars, if they all still exist and only we can have named them."""
     if not (is_trusted(place.parent) and is_trusted(place)):
         return None
-    try:
+    with suppress(OSError, ValueError):
         jars = json.loads(place.read_bytes())
-        if isinstance(jars, list) and jars and all(_is_file(jar) for jar in jars):
+        if isinstance(jars, list) and jars and all(map(_is_file, jars)):
             return jars
-    except (OSError, ValueError):
-        pass
     return None
 
 
@@ -442,16 +433,12 @@ def _is_file(jar: object) -> bool:
 
 
 def _write(place: Path, jars: list[str]) -> None:
-    if not jars or not all(_is_file(jar) for jar in jars):
+    if not jars or not all(map(_is_file, jars)):
         return
     part = place.with_suffix(f".{os.getpid()}.part")
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         part.write_text(json.dumps(jars), encoding="utf-8")
         part.replace(place)
-
-
-def _forget(_: str) -> None:
-    """Remember nothing."""
 
 
 @contextmanager
