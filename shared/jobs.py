@@ -265,11 +265,9 @@ def add_run(folder: Path, run: JobRun, keep: int) -> Path:
 def runs_in(
     folder: Path, job: str | None, environment: str | None
 ) -> Iterator[tuple[Path, JobRun]]:
-    """Yield the runs in the history, the last one first; leave out files that are no run.
+    """Yield the runs in the history, or those of a job or an environment, the last one first.
 
-    Args:
-        job: Only runs of this job; None for all.
-        environment: Only runs in this environment; None for all.
+    Files that are no run are left out.
     """
     files = sorted(folder.glob(f"*/{_RUNS}"), key=lambda file: file.name, reverse=True)
     for file in files:

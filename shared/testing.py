@@ -142,12 +142,7 @@ def awkward(form: EncodingFormat) -> pa.Table:
 
 
 def typed(form: EncodingFormat, tables: Iterator[pa.Table]) -> pa.Table:
-    """Return what files held, with the columns and types of the awkward rows.
-
-    Args:
-        form: Their encoding.
-        tables: As it read them.
-    """
+    """Return what files of an encoding held, with the columns and types of the awkward rows."""
     schema, columns = spark_to_json_schema(STRUCT), struct_to_arrow(STRUCT)
     conformed = [conform(_typed(form, schema, table), columns) for table in tables]
     return pa.concat_tables(conformed) if conformed else columns.empty_table()

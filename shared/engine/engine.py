@@ -202,7 +202,6 @@ class Engine:
     Args:
         choice: The setting `engine`.
         limit: The setting `spark_above`.
-        threads: Number of threads.
         may_read: Whether Spark reads files by its defaults, so that threads can do the same.
 
     Attributes:
@@ -375,23 +374,16 @@ class Engine:
 
 
 class _OtherSession:
-    """A session that others start and stop."""
+    """A session that others start and stop; work takes the session, not its context."""
 
     def __init__(self, get: Callable[[], SparkSession]) -> None:
-        self.get = get
+        self.get = self.running = get
 
-    def start(self) -> None:
-        """Do nothing: it has been started."""
+    def start(self) -> None: ...
 
-    def context(self) -> None:
-        """Return that work takes the session."""
+    def context(self) -> None: ...
 
-    def running(self) -> SparkSession | None:
-        """Return the session."""
-        return self.get()
-
-    def stop(self) -> None:
-        """Do nothing: others stop it."""
+    def stop(self) -> None: ...
 
 
 def engine_of(settings: EngineSettings, spark: SparkSettings, needs: Sequence[Need] = ()) -> Engine:

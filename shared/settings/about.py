@@ -21,8 +21,6 @@ class Program:
 
     Attributes:
         name: Command name, e.g. `tap-spark`.
-        description: One sentence.
-        schema: JSON Schema of its settings.
         rules: Checks between its settings.
         capabilities: Words of the Meltano SDK.
         setting_groups: Names of settings; a run needs those of one group.

@@ -119,8 +119,6 @@ def read_document(config: Mapping[str, Any], side: Side, *, is_shared: bool = Fa
     """Read every batch setting of a document, by the engine of all settings.
 
     Args:
-        config: The settings; other keys are ignored.
-        side: The program to read it for.
         is_shared: Accept settings that only the other program has.
     """
     reading = Reading(side, is_shared)
@@ -399,12 +397,9 @@ def effect_warnings(reading: Reading) -> Iterator[str]:
 def cost_warnings(
     strategy: Strategy, commit_seconds: float, paths: Mapping[str, Location]
 ) -> Iterator[str]:
-    """Yield a warning for each setting that makes flushes too small for Spark.
+    """Yield a warning for each setting of a strategy that makes flushes too small for Spark.
 
-    Args:
-        strategy: A strategy.
-        commit_seconds: Measured duration of a commit.
-        paths: Path of each of its settings.
+    `commit_seconds` is the measured duration of a commit; `paths` are those of the settings.
     """
     for field in BATCH.variants[strategy.name]:
         text = _cost(field, getattr(strategy, field.attribute), commit_seconds)
@@ -443,10 +438,7 @@ def json_schema(side: Side | None = None) -> Schema:
     """Build the JSON Schema of a settings document's batch settings.
 
     It says everything that JSON Schema can: not the range of durations and sizes given as text,
-    and no rule that compares two values.
-
-    Args:
-        side: The program; None for a document of either.
+    and no rule that compares two values. Without `side` it is that of a document of either program.
     """
     return {
         "$schema": DIALECT,

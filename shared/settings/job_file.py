@@ -133,7 +133,6 @@ def job_of(
     """Return a job, with the values of its variables.
 
     Args:
-        file: The job file.
         name: Of the job; None for the only one.
         environment: Name of the environment; None if the file has none.
         environ: Environment variables; `.env` beside the job file adds others.

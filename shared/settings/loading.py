@@ -194,7 +194,6 @@ def load_settings(
     """Read and merge settings; `checking.complete_settings` checks them.
 
     Args:
-        schema: JSON Schema of the program.
         sources: File paths, later ones overriding earlier ones, and `ENV`, which overrides files.
         env_prefix: E.g. `TAP_SPARK_`.
         environ: Environment variables.
@@ -369,7 +368,6 @@ def environment_settings(
     """Return the settings in environment variables.
 
     Args:
-        schema: JSON Schema of the program.
         prefix: E.g. `TAP_SPARK_`; nested keys follow joined by `__`.
         variables: Names and values; an empty value means not set.
 
@@ -478,7 +476,6 @@ def with_secrets(
     Args:
         schema: JSON Schema of the program; values that it declares `secret` may be references, at
             every depth. Others stay as they are.
-        settings: Merged settings, not necessarily valid ones.
         variables: Environment variables; an empty value means not set.
 
     Raises:

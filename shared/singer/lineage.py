@@ -245,12 +245,7 @@ FLUSH_SECONDS = 2.0
 
 
 class LineageObserver:
-    """See `RunObserver`. The START event goes out at once.
-
-    Args:
-        facts: Returns the run summary until now.
-        clock: Seconds.
-    """
+    """See `RunObserver`. The START event goes out at once. `facts` returns the summary so far."""
 
     def __init__(
         self,

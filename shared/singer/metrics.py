@@ -276,12 +276,9 @@ def lock_terminal(console: Console) -> int | None:
 
 
 def lines_of(running: Sequence[Progress], now: float, width: int, height: int) -> list[str]:
-    """Return the lines of streams, those that moved last if there are too many.
+    """Return the lines of streams, those that moved last if there are too many for the terminal.
 
-    Args:
-        now: Seconds on their clock.
-        width: Most characters of a line.
-        height: Lines of the terminal.
+    `now` are seconds on their clock.
     """
     most = max(1, min(MOST_LINES, height - 2))
     shown = [one for one in running if one.rows]

@@ -155,7 +155,6 @@ class RunSummary:
     """Collects the facts of one run; methods may be called from any thread.
 
     Args:
-        is_read: Whether files or people get the facts at the end.
         clock: Seconds since the epoch.
 
     Attributes:
@@ -248,7 +247,6 @@ class RunSummary:
         """Set the facts of a table's columns.
 
         Args:
-            table: Its name.
             rows: Rows of the run.
             columns: Nulls, least and greatest value of each column.
         """

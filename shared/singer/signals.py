@@ -243,7 +243,6 @@ class StallWatch:
         heartbeat: Seconds after which a line says what the run waits for, again and again;
             `math.inf` for never.
         progress_at: When something happened last.
-        has_warned: Whether a warning was given since then.
         beats: How many heartbeats were due since then.
         what: What has not happened, in a message.
     """

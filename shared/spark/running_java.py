@@ -155,11 +155,9 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class JavaRecord:
-    """The Java process of both programs.
+    """The Java process of both programs, which serves py4j on loopback.
 
     Attributes:
-        pid: Its number.
-        port: Where it serves py4j, on loopback.
         secret: What a client must send first.
         orderly: Whether it must run its shutdown hooks.
     """

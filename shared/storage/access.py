@@ -294,16 +294,13 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
 def open_remote(
     url: str, mode: str, options: StorageOptions | None = None, **more: Any
 ) -> RemoteFile:
-    """Open a file by fsspec: reading, writing and closing it explain failures.
+    """Open a file by fsspec, for `rb` or `wb`: reading, writing and closing it explain failures.
 
-    Args:
-        url: The file.
-        mode: `rb` or `wb`.
-        options: Of the storage.
-        more: Arguments of the file system.
+    `more` are arguments of the file system.
     """
     filesystem, inside = remote(url, options)
-    parts = part_size(url) if mode == "wb" else {}
+    is_in_parts = mode == "wb" and url.startswith(S3_SCHEMES)
+    parts = {"block_size": S3_PART_BYTES} if is_in_parts else {}
     with failures(url, options):
         return RemoteFile(filesystem.open(inside, mode, **parts, **more), url, options)
 
@@ -457,10 +454,6 @@ def _explained(error: BaseException, url: str, options: StorageOptions | None) -
             return OSError(str(cause))
     clean = (options or NO_OPTIONS).without_secrets(str(error))
     return storage_error(error, shown(url), clean)
-
-
-def part_size(url: str) -> dict[str, int]:
-    return {"block_size": S3_PART_BYTES} if url.startswith(S3_SCHEMES) else {}
 
 
 def _s3_options(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -155,8 +155,6 @@ def open_random(
     """Open a file for random access (Parquet, ORC, ranges of lines).
 
     Args:
-        url: The file.
-        options: Of the storage.
         ahead: Fetch more than is asked for, which s3fs does by tens of megabytes.
     """
     path = local_path(url)
@@ -206,9 +204,7 @@ def open_output(
     A file on an object store is uploaded in parts and appears when it is closed.
 
     Args:
-        url: The file.
         compression: One of `PACKINGS`.
-        options: Of the storage.
         level: Of gzip; None for the fast one that is the default.
     """
     path = local_path(url)

@@ -85,14 +85,9 @@ class OwnedFolder:
 
 
 def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
-    """Remove folders of our user on this machine whose owner has ended (a killed run).
+    """Remove folders of our user on this machine whose owner has ended (a killed run); return them.
 
-    Args:
-        root: Folder that holds owned folders.
-        prefix: As given to `OwnedFolder`.
-
-    Returns:
-        The folders removed. What cannot be read or removed is left alone.
+    What cannot be read or removed is left alone. Both arguments are those of `OwnedFolder`.
     """
     removed: list[Path] = []
     with suppress(OSError):
@@ -106,11 +101,7 @@ def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
 
 
 def is_locked(lock: str | os.PathLike[str]) -> bool:
-    """Return whether the owner of a folder is alive.
-
-    Args:
-        lock: `OwnedFolder.lock`, asked by any process of the same machine.
-    """
+    """Return whether the owner of `OwnedFolder.lock` is alive, asked on the same machine."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -122,10 +113,9 @@ def is_locked(lock: str | os.PathLike[str]) -> bool:
 
 
 def is_trusted(path: str | os.PathLike[str]) -> bool:
-    """Return whether only we (or the administrator) can have written a file, and not an attacker.
+    """Return whether only we (or the administrator) can have written a file or folder.
 
-    Args:
-        path: A file or folder; a symbolic link is never trusted.
+    A symbolic link is never trusted.
     """
     try:
         status = os.lstat(path)
@@ -185,11 +175,7 @@ class NameLock:
 
 
 def lock_name(folder: Path, name: str) -> NameLock:
-    """Take a name in a folder.
-
-    Args:
-        folder: An existing folder.
-        name: Any text.
+    """Take a name, which is any text, in an existing folder.
 
     Raises:
         BlockingIOError: It is taken, by this process or another one.

@@ -60,11 +60,7 @@ def place(url: str) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Roots:
-    """Folders and URLs that the user has named.
-
-    Args:
-        urls: Each with its scheme, or a local path.
-    """
+    """Folders and URLs that the user has named, each a local path or with its scheme."""
 
     urls: Sequence[str]
 

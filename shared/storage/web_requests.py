@@ -14,11 +14,7 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 def open_without_redirects(request: Request, seconds: float) -> Any:
-    """Send a request, and return the open answer.
-
-    Args:
-        request: To a URL that the settings name.
-        seconds: Longest wait for the server.
+    """Send a request to a URL that the settings name, and return the open answer.
 
     Raises:
         OSError: The server cannot be reached, or answers with an error or a redirect.
