@@ -414,29 +414,13 @@ class TerminatedRunError(SingerSparkError):
     retryable = True
 
 
-EXIT_CODES: tuple[type[SingerSparkError], ...] = (
-    SingerSparkError,
-    SettingsError,
-    SourceError,
-    MessageError,
-    RecordError,
-    DestinationError,
-    SparkStartError,
-    ClosedPipeError,
-    PartialRunError,
-    BalanceError,
-    ExpectationError,
-    StalledRunError,
-    AlreadyRunningError,
-    DifferenceError,
-    AuditError,
-    SparkLostError,
-    NoExecutorError,
-    HungUpRunError,
-    InterruptedRunError,
-    TerminatedRunError,
+EXIT_CODES: tuple[type[SingerSparkError], ...] = tuple(
+    sorted(
+        (k for k in globals().values() if isinstance(k, type) and "exit_code" in vars(k)),
+        key=lambda kind: kind.exit_code,
+    )
 )
-"""Every error class with an exit code of its own, in the order of the documented table."""
+"""Every error class above with an exit code of its own, in the order of the documented table."""
 
 
 _FRAME = re.compile(r"^\s*at \S+\([^()\n]*\)$", re.MULTILINE)
