@@ -37,14 +37,6 @@ _MAGIC_BYTES = 6
 _COPY_BYTES = 1024 * 1024
 
 
-def unzipped(raw: pa.NativeFile) -> pa.NativeFile:
-    """Return the content of a gzip file, which may have several members.
-
-    Reading it raises OSError if the file is damaged or cut off.
-    """
-    return pa.PythonFile(_GzipFile(igzip.IGzipFile(fileobj=raw, mode="rb"), raw), mode="r")
-
-
 def zipped(sink: pa.NativeFile, level: int = DEFAULT_LEVEL) -> pa.NativeFile:
     """Return a file that writes gzip into another one, and closes that one with itself."""
     make: Any = igzip.IGzipFile if level <= DEFAULT_LEVEL else GzipFile
@@ -113,7 +105,8 @@ def is_bomb(packed: int, plain: int) -> bool:
 def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
     """Return the content of a compressed file.
 
-    Reading it raises `pyarrow.ArrowInvalid` if it is larger than any data would be.
+    Reading it raises `pyarrow.ArrowInvalid` if it is larger than any data would be, and OSError if
+    a gzip file is damaged or cut off.
     """
     plain = 0
 
@@ -125,7 +118,7 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
         return part
 
     if codec == "gzip":
-        content = unzipped(raw)
+        content = pa.PythonFile(_GzipFile(igzip.IGzipFile(fileobj=raw, mode="rb"), raw), mode="r")
     elif codec == "xz":
         content = pa.PythonFile(lzma.LZMAFile(raw), mode="r")  # noqa: SIM115
     else:

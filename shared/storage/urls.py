@@ -44,6 +44,8 @@ _S3 = {"s3a", "s3n"}
 _MOST_DECODINGS = 5
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f\ufffd]")
 _PARAMETERS = re.compile(r";[^/]*")
+_CHAINED = "::"
+"""Stands in a URL that reaches one file system through another, as fsspec writes it."""
 
 
 def place(url: str) -> str:
@@ -77,7 +79,7 @@ class Roots:
 
     def hold(self, url: str) -> bool:
         """Return whether a file is in one of them, for every way to read its URL."""
-        if is_chained(url):
+        if _CHAINED in url:
             return False
         path = _real_path(url)
         if path is not None:
@@ -95,12 +97,7 @@ class Roots:
 
     def reach(self, url: str) -> bool:
         """Return whether a URL names the host, or bucket, of one of them."""
-        return not is_chained(url) and _parts(url)[0] in {host for host, _ in self._remote}
-
-
-def is_chained(url: str) -> bool:
-    """Return whether a URL reaches one file system through another, as fsspec writes it."""
-    return "::" in url
+        return _CHAINED not in url and _parts(url)[0] in {host for host, _ in self._remote}
 
 
 def _real_path(url: str) -> str | None:
