@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, time
 from functools import cache, partial, reduce
@@ -146,7 +146,10 @@ def _toml_object(data: bytes) -> dict[str, Any]:
         document = tomllib.loads(data.decode("utf-8-sig"), parse_float=_finite)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"not valid TOML: {error}") from None
-    return dict(_without_dates(document))
+    # Dates and times become text, as settings have them.
+    return dict(
+        _with_leaves(document, lambda v: v.isoformat() if isinstance(v, date | time) else v)
+    )
 
 
 def _finite(text: str) -> float:
@@ -155,13 +158,13 @@ def _finite(text: str) -> float:
     return float(text)
 
 
-def _without_dates(value: Json) -> Json:
-    """Turn dates and times into their text, as settings have them."""
-    if isinstance(value, dict):
-        return {key: _without_dates(item) for key, item in value.items()}
+def _with_leaves(value: Json, change: Callable[[Json], Json]) -> Json:
+    """Change what is neither an object nor an array, at every depth."""
+    if isinstance(value, Mapping):
+        return {key: _with_leaves(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_dates(item) for item in value]
-    return value.isoformat() if isinstance(value, (date, time)) else value
+        return [_with_leaves(item, change) for item in value]
+    return change(value)
 
 
 _READERS = {"JSON": json_object, "YAML": _yaml_object, "TOML": _toml_object}
@@ -586,14 +589,9 @@ def with_variables(value: Json, variables: Mapping[str, str]) -> Json:
             missing.add(name)
         return variables.get(name) or default or ""
 
-    def walked(item: Json) -> Json:
-        if isinstance(item, Mapping):
-            return {key: walked(inner) for key, inner in item.items()}
-        if isinstance(item, list):
-            return [walked(inner) for inner in item]
-        return _VARIABLE.sub(replaced, item) if isinstance(item, str) else item
-
-    filled = walked(value)
+    filled = _with_leaves(
+        value, lambda leaf: _VARIABLE.sub(replaced, leaf) if isinstance(leaf, str) else leaf
+    )
     if missing:
         names = ", ".join(sorted(missing))
         raise ValueError(f"environment variables that are not set: {names}")
