@@ -1,6 +1,6 @@
 """What tap-spark and target-spark have in common: settings, messages, types, files, Spark, maps.
 
-Imports neither program, but for `settings.docs`, which documents both; both programs import it.
+Imports neither program; both import it.
 """
 
 IS_OF_SINGER_SPARK = True

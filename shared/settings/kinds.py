@@ -5,7 +5,7 @@
         bytes: int = setting(at_least(MIB), "How many bytes may wait there.", default=256 * MIB)
 
 `schema_of` builds the JSON Schema of such a class, by which `checking` checks values. `typed` makes
-the dataclass of them. `docs` writes the tables.
+the dataclass of them.
 """
 
 from __future__ import annotations

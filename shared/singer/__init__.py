@@ -1,5 +1,4 @@
 """Singer messages on standard output, logs and `METRIC:` lines on standard error.
 
-Imports only `shared.errors`. Every package of `shared` but `encodings` and `settings` may import
-it, and both programs.
+Imports only `shared.settings`, `shared.storage` and `shared.errors`.
 """

@@ -1,5 +1,4 @@
 """Spark: Java, the session, packages and what Spark fails with.
 
-Imports only `shared.errors`, `shared.settings` and `shared.storage`. `maps` and both programs may
-import it.
+Imports only `shared.singer`, `shared.settings`, `shared.storage` and `shared.errors`.
 """

@@ -47,7 +47,6 @@ def build(environ: MutableMapping[str, str]) -> Path | None:
         SparkStartError: Spark cannot be started.
         OSError: The folder cannot be written.
     """
-
     java = find_java(environ)
     path = archive_path(java, classpath(environ), environ)
     if path is None or path.is_file():
@@ -73,7 +72,6 @@ def build(environ: MutableMapping[str, str]) -> Path | None:
 
 def _train(folder: Path) -> None:
     """Use what the programs use, so that its classes are loaded."""
-
     starter = SessionStarter(SparkSettings(master="local[2]"))
     starter.start()
     try:
