@@ -96,7 +96,7 @@ class Console:
         self.live_after = 0.0 if self.is_for_people and not is_dumb else None
         if self.live_after is not None and program == "tap-spark":
             # target-spark shows what is loaded. Another reader of a pipe may show nothing.
-            self.live_after = _TAP_WAITS if _is_pipe(_STDOUT) else None if os.isatty(_STDOUT) else 0
+            self.live_after = _TAP_WAITS if is_pipe(_STDOUT) else None if os.isatty(_STDOUT) else 0
 
     def write_line(self, text: str) -> None:
         """Write a line, or lines, that stay; it cannot steer a terminal."""
@@ -138,9 +138,11 @@ class Console:
             self.stream.flush()
 
 
-def _is_pipe(fd: int) -> bool:
+def is_pipe(fd: int) -> bool:
+    """Return whether a descriptor is a pipe, as which some shells take sockets."""
     with contextlib.suppress(OSError):
-        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+        mode = os.fstat(fd).st_mode
+        return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
     return False
 
 

@@ -7,15 +7,14 @@ programs in a pipe, the second one then waits for the first, and the first for i
 from __future__ import annotations
 
 import logging
-import os
-import stat
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shared.errors import first_line
+from shared.singer.logs import is_pipe
 from shared.singer.stdout import original_stdout
 
 CORES = "spark.cores.max"
@@ -26,21 +25,6 @@ WARNING_SECONDS = 30.0
 _LOOK_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
-
-
-def in_pipe(descriptors: Sequence[int] = ()) -> bool:
-    """Return whether a pipe is among descriptors: its other end may use Spark, too.
-
-    By default, these are standard input and output.
-    """
-    for number in descriptors or (0, original_stdout()):
-        try:
-            mode = os.fstat(number).st_mode
-        except OSError:
-            continue
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-            return True
-    return False
 
 
 def shares_cores(conf: Mapping[str, str]) -> bool:
@@ -67,7 +51,7 @@ def masters(url: str) -> list[tuple[str, int]]:
 def limit_cores(java: Any, spark_conf: Any) -> None:
     """Take a part of a standalone cluster alone if another program may need the rest."""
     conf = dict(spark_conf.getAll())
-    if not in_pipe() or not shares_cores(conf):
+    if not any(map(is_pipe, (0, original_stdout()))) or not shares_cores(conf):
         return
     reason = "no address"
     for host, port in masters(conf["spark.master"]):

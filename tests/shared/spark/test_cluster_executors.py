@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from shared.errors import NoExecutorError
+from shared.singer.logs import is_pipe
 from shared.spark.cluster_executors import (
     NO_EXECUTOR,
     ExecutorWatch,
-    in_pipe,
     masters,
     share_of_cores,
     shares_cores,
@@ -63,8 +63,8 @@ def test_a_pipe_is_told_from_a_file() -> None:
     read, write = os.pipe()
     try:
         with open(os.devnull) as nothing:
-            assert in_pipe((nothing.fileno(), write))
-            assert not in_pipe((nothing.fileno(), 9999))
+            assert is_pipe(write)
+            assert not any(map(is_pipe, (nothing.fileno(), 9999)))
     finally:
         os.close(read)
         os.close(write)
