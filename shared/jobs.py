@@ -331,23 +331,19 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def _only_run(job: NamedJob, overlap_code: int | None) -> Iterator[None]:
-    try:
-        lock = lock_name(job.history, job.key)
-    except BlockingIOError:
-        problem = AlreadyRunningError(
-            f"another run of job {job.key} is at work", hint="run again when it has ended"
-        )
-        problem.exit_code = overlap_code or problem.exit_code
-        raise problem from None
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
+    with ExitStack() as locks:
+        try:
+            locks.callback(lock_name(job.history, job.key).release)
+        except BlockingIOError:
+            problem = AlreadyRunningError(
+                f"another run of job {job.key} is at work", hint="run again when it has ended"
+            )
+            problem.exit_code = overlap_code or problem.exit_code
+            raise problem from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
         yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _tap(job: NamedJob, options: JobOptions, files: ExitStack) -> Command:
