@@ -524,7 +524,7 @@ def _java_options(
         *_START_OPTIONS,
         # The slow compiler would take more time than it saves.
         *(["-XX:TieredStopAtLevel=1"] if SCHEDULES in conf else []),
-        *([] if _chooses_gc(conf) else [_collector()]),
+        *_collector(_user_options(conf)),
         f"-Djava.io.tmpdir={folder}",
         *([] if has_account() else [f"-Duser.home={_home(environ, folder)}"]),
         f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}",
@@ -559,13 +559,11 @@ def _user_options(conf: Mapping[str, str]) -> list[str]:
     return [option for name in names for option in shlex.split(conf.get(name, ""))]
 
 
-def _chooses_gc(conf: Mapping[str, str]) -> bool:
-    return any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in _user_options(conf))
-
-
-def _collector() -> str:
+def _collector(chosen: Sequence[str]) -> list[str]:
+    if any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in chosen):
+        return []
     few = usable_cores() <= SERIAL_GC_CPUS
-    return "-XX:+UseSerialGC" if few else "-XX:+UseParallelGC"
+    return ["-XX:+UseSerialGC" if few else "-XX:+UseParallelGC"]
 
 
 def _environment(

@@ -34,25 +34,16 @@ from shared.storage.urls import S3_SCHEMES, Roots, local_path, shown
 NO_SUCH_HOST = errno.ENXIO
 """Number of a host name that nobody has; EHOSTUNREACH if name servers do not answer."""
 
-_CODES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
-    (re.compile(pattern), number)
-    for pattern, number in (
-        (r"NoSuchBucket|NoSuchKey|404", errno.ENOENT),
-        (
-            r"AccessDenied|AllAccessDisabled|AccountProblem|Forbidden|401|403|SignatureDoesNotMatch"
-            r"|InvalidAccessKeyId|XAdminUserNotFound|\w*Token\w*|InvalidSecurity|NotSignedUp"
-            r"|RequestTimeTooSkewed|UnauthorizedAccess",
-            errno.EACCES,
-        ),
-        (
-            r"SlowDown|\w*Throttl\w*|TooManyRequests\w*|RequestLimitExceeded|ServiceUnavailable"
-            r"|BandwidthLimitExceeded|OperationAborted|NoSuchUpload|409|429|503",
-            errno.EBUSY,
-        ),
-        (r"InternalError|500|502|504", errno.EIO),
-        (r"RequestTimeout", errno.ETIMEDOUT),
-    )
-)
+_CODES = {
+    errno.ENOENT: r"NoSuchBucket|NoSuchKey|404",
+    errno.EACCES: r"AccessDenied|AllAccessDisabled|AccountProblem|Forbidden|401|403"
+    r"|SignatureDoesNotMatch|InvalidAccessKeyId|XAdminUserNotFound|\w*Token\w*|InvalidSecurity"
+    r"|NotSignedUp|RequestTimeTooSkewed|UnauthorizedAccess",
+    errno.EBUSY: r"SlowDown|\w*Throttl\w*|TooManyRequests\w*|RequestLimitExceeded"
+    r"|ServiceUnavailable|BandwidthLimitExceeded|OperationAborted|NoSuchUpload|409|429|503",
+    errno.EIO: r"InternalError|500|502|504",
+    errno.ETIMEDOUT: r"RequestTimeout",
+}
 """Codes of S3's answers; any other is taken for one that lasts."""
 
 _CREDENTIALS = re.compile(r"Credential|ProfileNotFound|InvalidConfigError|SSO|UnauthorizedError")
@@ -61,13 +52,13 @@ _NO_CONNECTION = re.compile(
     r"|ServerDisconnected|ClientOSError|ClientPayloadError|IncompleteRead|HTTPClientError"
     r"|ResponseStreamingError|gaierror"
 )
-_BY_CLASS: tuple[tuple[type[OSError], int], ...] = (
-    (FileNotFoundError, errno.ENOENT),
-    (PermissionError, errno.EACCES),
-    (TimeoutError, errno.ETIMEDOUT),
-    (ConnectionRefusedError, errno.ECONNREFUSED),
-    (ConnectionError, errno.ECONNRESET),
-)
+_BY_CLASS = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    TimeoutError: errno.ETIMEDOUT,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+    ConnectionError: errno.ECONNRESET,
+}
 _CONNECT = "check the endpoint (`endpoint_url` or AWS_ENDPOINT_URL) and the network"
 _HINTS = {
     errno.ENOENT: "check the bucket and the path; a bucket is never created",
@@ -136,7 +127,7 @@ def _number(error: BaseException) -> tuple[int | None, str]:
     for cause in chain:
         code = answer_code(cause)
         if code:
-            numbers = (number for pattern, number in _CODES if pattern.fullmatch(code))
+            numbers = (number for number, codes in _CODES.items() if re.fullmatch(codes, code))
             return next(numbers, errno.EINVAL), code
     names = [kind.__name__ for cause in chain for kind in type(cause).__mro__]
     if any(map(_CREDENTIALS.search, names)):
@@ -145,7 +136,7 @@ def _number(error: BaseException) -> tuple[int | None, str]:
         return _connection_number(chain), ""
     for cause in chain:
         if isinstance(cause, OSError):
-            by_class = (number for kind, number in _BY_CLASS if isinstance(cause, kind))
+            by_class = (number for kind, number in _BY_CLASS.items() if isinstance(cause, kind))
             return cause.errno or next(by_class, None), ""
     return None, ""
 

@@ -91,10 +91,10 @@ def test_one_garbage_collector() -> None:
 
 
 def test_collector_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    actual = []
+    actual: list[str] = []
     for cores in (1, 2, 3, 64):
         monkeypatch.setattr(jvm, "usable_cores", lambda cores=cores: cores)
-        actual.append(jvm._collector())
+        actual += jvm._collector([])
     assert actual == ["-XX:+UseSerialGC"] * 2 + ["-XX:+UseParallelGC"] * 2
 
 
