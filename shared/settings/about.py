@@ -83,10 +83,11 @@ def settings_of(program: Program) -> Iterator[Setting]:
     for name, schema in declared_names(program.schema):
         if schema.get(OTHER_SPELLING):
             continue
+        kinds = schema.get("type", "any")
         variable = "" if "[]" in name else program.env_prefix + name.upper().replace(".", "__")
         yield Setting(
             name=name,
-            types=type_text(schema),
+            types=" or ".join([kinds] if isinstance(kinds, str) else kinds),
             required=name in required,
             default=json.dumps(schema["default"]) if "default" in schema else "",
             description=_described(schema),
@@ -100,12 +101,6 @@ def _required_names(schema: Schema, prefix: str = "") -> Iterator[str]:
     for name, child in schema.get("properties", {}).items():
         yield from _required_names(child, f"{prefix}{name}.")
         yield from _required_names(child.get("items", {}), f"{prefix}{name}[].")
-
-
-def type_text(schema: Schema) -> str:
-    """Write a schema's type for people, e.g. `string or array`."""
-    declared = schema.get("type", "any")
-    return declared if isinstance(declared, str) else " or ".join(declared)
 
 
 def _described(schema: Schema) -> str:

@@ -349,11 +349,11 @@ def _meltano_logging(path: str) -> tuple[str, str]:
     return str(level), "json" if "StructuredFormatter" in text else "text"
 
 
-def choose_level(name: str, console: Console = CONSOLE) -> None:
+def choose_level(name: str) -> None:
     """Log from a level on, whatever the environment says; from `warning` on without live lines."""
     logging.getLogger().setLevel(LEVELS[name])
     if LEVELS[name] > logging.INFO:
-        console.live_after = None
+        CONSOLE.live_after = None
 
 
 def is_debug() -> bool:

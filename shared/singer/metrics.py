@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from shared.settings.texts import cut
@@ -47,7 +47,7 @@ def emit(kind: str, metric: str, value: float, stream: str | None, **tags: str |
     _logger.info("METRIC: %s", text, extra={"metric_info": data, "stream_name": stream})
 
 
-class Counter:
+class Counter(AbstractContextManager["Counter"]):
     """Counts, and writes what has come since the last line, each minute and at the end.
 
     Safe for several threads. Its clock and interval are in seconds.
@@ -90,9 +90,6 @@ class Counter:
         emit("counter", self._metric, self._pending, self._stream, **self._tags)
         self._pending = 0
         self._written_at = self._clock()
-
-    def __enter__(self) -> Counter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

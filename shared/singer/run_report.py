@@ -334,12 +334,13 @@ def _loaded(
     destination = facts.get("destination") or {}
     for table, counts in (stream.get("tables") or {name: {}}).items():
         place = counts.get("place") or table
-        place = os.path.relpath(place, folder) if folder and _is_in(place, folder) else place
+        if folder and place.startswith(f"{folder.rstrip('/')}/"):
+            place = os.path.relpath(place, folder)
         form = f" ({destination['format']})" if destination.get("format") else ""
         changes = counts.get("changes", ())
         details = [f"{counts[key]:,} {key}" for key in _DETAILS if counts.get(key)]
-        details += [f"{_older(changes, REMOVED)} removed"] if _older(changes, REMOVED) else []
-        details += [f"{_older(changes, MARKED)} marked"] if _older(changes, MARKED) else []
+        for begin, done in ((REMOVED, "removed"), (MARKED, "marked")):
+            details += [f"{rows} {done}"] if (rows := _older(changes, begin)) else []
         yield (
             table,
             _count(counts.get("committed", 0), "row"),
@@ -422,10 +423,6 @@ def _places(rows: Sequence[Sequence[str]]) -> Iterator[int]:
 def _without_empty(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     kept = [any(cells) for cells in zip(*rows, strict=True)]
     return [[cell for cell, keep in zip(row, kept, strict=True) if keep] for row in rows]
-
-
-def _is_in(place: str, folder: str) -> bool:
-    return place.startswith(f"{folder.rstrip('/')}/")
 
 
 def _count(count: int, noun: str) -> str:

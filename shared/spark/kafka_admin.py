@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, may_pass
@@ -27,7 +26,7 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-class KafkaAdmin:
+class KafkaAdmin(AbstractContextManager["KafkaAdmin"]):
     """A client of a cluster. Every method raises SourceError if the brokers refuse or fail.
 
     Args:
@@ -87,11 +86,8 @@ class KafkaAdmin:
 
     def close(self) -> None:
         """Close the client; never fails."""
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             self._admin.close()
-
-    def __enter__(self) -> KafkaAdmin:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

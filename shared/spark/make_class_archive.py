@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from shared.errors import SparkStartError
+from shared.errors import SparkStartError, first_line
 from shared.spark.conf import SparkSettings
 from shared.spark.jvm import DUMP_TO, Java, archive_path, base_archive, classpath, find_java
 from shared.spark.session import SessionStarter
@@ -86,8 +86,7 @@ def _train(folder: Path) -> None:
         frame.mapInArrow(lambda batches: batches, frame.schema).collect()
     except Exception as error:
         # Put into words while Java still answers.
-        text = str(error).strip().partition("\n")[0]
-        raise SparkStartError(f"Spark's trial run failed: {text}") from error
+        raise SparkStartError(f"Spark's trial run failed: {first_line(error)}") from error
     finally:
         starter.stop(orderly_seconds=DUMP_SECONDS)
 

@@ -21,7 +21,7 @@ import struct
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ LOCK_NAME = "owner.lock"
 _MACHINE = f"{socket.gethostname()}-"
 
 
-class OwnedFolder:
+class OwnedFolder(AbstractContextManager["OwnedFolder"]):
     """A folder of this process alone (mode 0700).
 
     Args:
@@ -76,9 +76,6 @@ class OwnedFolder:
                 gone = self.path
             shutil.rmtree(gone, ignore_errors=True)
             os.close(fd)
-
-    def __enter__(self) -> OwnedFolder:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
