@@ -129,11 +129,7 @@ class Progress:
     """
 
     def __init__(
-        self,
-        label: str,
-        *,
-        live: LiveLines | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, label: str, *, live: LiveLines | None = None, clock: Clock = time.monotonic
     ) -> None:
         self._label = label
         self._live = LIVE if live is None else live
@@ -198,10 +194,9 @@ class StreamProgress:
 class LiveLines:
     """Draws the lines of running streams twice a second, if someone watches."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._lock = threading.Lock()
         self._running: list[Progress] = []
         self._over = threading.Event()
@@ -240,7 +235,7 @@ class LiveLines:
                 with self._lock:
                     running = list(self._running)
                 columns, rows = self._console.size
-                lines = lines_of(running, self._clock(), columns - 1, rows)
+                lines = lines_of(running, time.monotonic(), columns - 1, rows)
                 if lines and self._may_show():
                     self._console.show(lines)
         finally:
@@ -252,7 +247,8 @@ class LiveLines:
     def _may_show(self) -> bool:
         """Return whether this program may show lines now: no other one does."""
         after = self._console.live_after
-        if self._terminal is None and after is not None and self._clock() - self._began >= after:
+        is_time = after is not None and time.monotonic() - self._began >= after
+        if self._terminal is None and is_time:
             self._terminal = lock_terminal(self._console)
         return self._terminal is not None
 

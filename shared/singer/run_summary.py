@@ -154,9 +154,6 @@ class Timeline:
 class RunSummary:
     """Collects the facts of one run; methods may be called from any thread.
 
-    Args:
-        clock: Seconds since the epoch.
-
     Attributes:
         run_id: Identifies the run, also in logs, commits and what observers send.
         is_read: Whether files, people or observers get the facts; else none need to be collected.
@@ -165,12 +162,9 @@ class RunSummary:
         exit_code: Exit code of the run if it ends well.
     """
 
-    def __init__(
-        self, program: str, *, is_read: bool = True, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, program: str, *, is_read: bool = True) -> None:
         self._program = program
-        self._clock = clock
-        self._started_at = clock()
+        self._started_at = time.time()
         self._lock = threading.Lock()
         self._streams: dict[str, dict[str, Any]] = defaultdict(dict)
         self._totals: dict[str, int] = defaultdict(int)
@@ -260,7 +254,7 @@ class RunSummary:
     def moved(self, rows: int) -> None:
         """Count rows that were sent or became durable now, for the timeline."""
         with self._lock:
-            self._timeline.add(max(0.0, self._clock() - self._started_at), rows)
+            self._timeline.add(max(0.0, time.time() - self._started_at), rows)
 
     def mark_dry(self) -> None:
         """Say that the run loads nothing: its counts are those of a run that would."""
@@ -287,7 +281,7 @@ class RunSummary:
     def as_dict(self, error: BaseException | None = None) -> dict[str, Any]:
         """Return the summary of a run that goes on, or ends now, well or with an error."""
         with self._lock:
-            now = self._clock()
+            now = time.time()
             started, ended = (
                 datetime.fromtimestamp(at, timezone.utc) for at in (self._started_at, now)
             )

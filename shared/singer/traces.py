@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from opentelemetry.context import Context
@@ -44,22 +44,14 @@ BATCH_TIME, JOB_TIME = "singer.batch_processing_time", "singer.job_duration"
 class TraceObserver:
     """See `RunObserver`. The run has a span, in it each stream, in it each flush or batch file.
 
-    Args:
-        endpoint: The receiver; None for that of the environment.
-        clock: Nanoseconds since the epoch.
+    Without `endpoint`, the receiver is that of the environment.
     """
 
     def __init__(
-        self,
-        program: str,
-        run_id: str,
-        endpoint: str | None,
-        environ: Mapping[str, str],
-        clock: Callable[[], int] = time.time_ns,
+        self, program: str, run_id: str, endpoint: str | None, environ: Mapping[str, str]
     ) -> None:
         self._warnings = _FirstWarning(logging.WARNING)
         _OTEL_LOG.handlers[:], _OTEL_LOG.propagate = [self._warnings], False
-        self._clock = clock
         self._lock = threading.Lock()
         self._streams: dict[str, tuple[Span, int]] = {}
         own = {"service.instance.id": run_id, "service.version": version()}
@@ -87,7 +79,7 @@ class TraceObserver:
         around = TraceContextTextMapPropagator().extract(carrier, Context())
         attributes = {"singer.run_id": run_id}
         self._run = self._tracer.start_span(
-            program, around, attributes=attributes, start_time=clock()
+            program, around, attributes=attributes, start_time=time.time_ns()
         )
 
     def uses(self, stream: str, datasets: Iterable[Dataset], *, is_output: bool) -> None:  # noqa: ARG002
@@ -96,7 +88,7 @@ class TraceObserver:
             self._span_of(stream)
 
     def counts(self, stream: str, counts: Mapping[str, float]) -> None:
-        labels, now = {"singer.stream": stream}, self._clock()
+        labels, now = {"singer.stream": stream}, time.time_ns()
         for name, count in counts.items():
             if name in self._counters:
                 self._counters[name].add(count, labels)
@@ -118,7 +110,7 @@ class TraceObserver:
             for stream, (span, last) in self._streams.items():
                 _close(span, facts["streams"].get(stream, {}).get("error"), last)
         self._run.set_attribute("singer.exit_code", facts["exit_code"])
-        _close(self._run, facts["error"], self._clock())
+        _close(self._run, facts["error"], time.time_ns())
         ends = (self._traces.shutdown, self._metrics.shutdown)
         threads = [threading.Thread(target=end, daemon=True) for end in ends]
         for thread in threads:
@@ -135,7 +127,7 @@ class TraceObserver:
 
     def _span_of(self, stream: str) -> tuple[Span, int]:
         if stream not in self._streams:
-            inside, now = set_span_in_context(self._run, Context()), self._clock()
+            inside, now = set_span_in_context(self._run, Context()), time.time_ns()
             labels = {"singer.stream": stream}
             span = self._tracer.start_span(
                 f"stream {stream}", inside, attributes=labels, start_time=now
