@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from shared.errors import SettingsError
+from shared.settings.checking import redacted
 
 _KINDS = {
     "postgres": "postgresql",
@@ -63,14 +64,21 @@ def database_login(place: str, environ: Mapping[str, str], prefix: str) -> Datab
         place: The place. The login in a URL wins over the environment's.
         environ: `<prefix>USER` and `<prefix>PASSWORD`; for PostgreSQL also PGUSER and PGPASSWORD.
         prefix: Begin of the program's own variables.
+
+    Raises:
+        SettingsError: It begins like a URL of a database, and is none.
     """
     login = {name: environ.get(prefix + name.upper()) for name in _OF_LIBPQ}
     if place.startswith("jdbc:"):
         return DatabaseLogin(place, login["user"], login["password"])
-    parts = urlsplit(place)
-    kind = _KINDS.get(parts.scheme)
+    scheme, colon, _ = place.partition(":")
+    kind = _KINDS.get(scheme.lower()) if colon else None
     if kind is None:
         return None
+    try:
+        parts = urlsplit(place)
+    except ValueError as error:
+        raise SettingsError(f"'{redacted(place)}' is not a URL: {error}") from None
     if kind == "postgresql":
         login = {name: login[name] or environ.get(_OF_LIBPQ[name]) for name in login}
     user, password = (unquote(text or "") or None for text in (parts.username, parts.password))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 S3_SCHEMES = ("s3://", "s3a://")
 
@@ -27,11 +27,12 @@ def local_path(url: str) -> str | None:
 
 
 def shown(url: str) -> str:
-    """Return the URL for errors and logs: without user, password and query."""
+    """Return the URL for errors and logs, also a wrong one: without user, password and query."""
     if local_path(url) is not None:
         return url
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    scheme, _, rest = url.partition("://")
+    host, slash, path = re.split("[?#]", rest, maxsplit=1)[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def join(url: str, *names: str) -> str:

@@ -29,6 +29,11 @@ def test_what_a_place_names(place: str, actual: DatabaseLogin | None) -> None:
     assert database_login(place, {}, "TAP_SPARK_") == actual
 
 
+def test_a_url_that_is_none() -> None:
+    with pytest.raises(SettingsError, match=r"^'postgresql://\*\*\*@\[::1/s' is not a URL: Inv"):
+        database_login("postgresql://me:x@[::1/s", {}, "TAP_SPARK_")
+
+
 def test_the_login_of_the_url_wins_then_our_variables_then_libpq() -> None:
     libpq = {"PGUSER": "pg", "PGPASSWORD": "of pg"}
     ours = {"TAP_SPARK_USER": "our", "TAP_SPARK_PASSWORD": "ours"}
