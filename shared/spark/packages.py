@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shared.errors import SettingsError, SparkStartError
+from shared.errors import SettingsError, SparkStartError, Where
 from shared.spark.conf import SparkSettings, is_one_process
 from shared.spark.jvm import archive_folder, spark_defaults
 from shared.spark.spark_release import COMPLETE, RELEASES, Release, installed
@@ -167,11 +167,17 @@ def check_released(settings: SparkSettings) -> None:
             by its name alone.
 
     Raises:
-        SettingsError: A package has none; names it.
+        SettingsError: A package has none, or is none; names it.
     """
     for package in settings.packages:
         if ":" not in package:
             fitting = [line for line, release in RELEASES.items() if package in release.packages]
+            if not fitting or installed().line in fitting:
+                raise SettingsError(
+                    f"'{package}' is not a package of Maven",
+                    where=Where(setting="spark.packages"),
+                    hint="write its coordinates: group:artifact:version",
+                )
             other = f"run `pip install 'pyspark=={fitting[-1]}.*'`, or name one in spark.packages"
             if _is_server(settings):
                 other = f"use a server of Spark {fitting[-1]}, or name its own in spark.packages"

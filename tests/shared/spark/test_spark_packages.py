@@ -152,6 +152,12 @@ def test_packages_of_every_release(line: str, monkeypatch: pytest.MonkeyPatch) -
         check_released(with_needs(SparkSettings(remote="sc://host", packages=(own,)), [lake]))
 
 
+@pytest.mark.parametrize("name", ["delta", "delta-spark"])
+def test_a_package_without_coordinates(name: str) -> None:
+    with pytest.raises(SettingsError, match=r"is not a package of Maven .*group:artifact:version"):
+        check_released(with_needs(SparkSettings(packages=(name,)), []))
+
+
 def test_the_installed_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
