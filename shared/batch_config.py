@@ -186,9 +186,7 @@ def as_json(validated: Validated) -> dict[str, Any]:
         config["root"] = config["root"] and redacted(config["root"])
         config["allowed_roots"] = [redacted(root) for root in config["allowed_roots"] or ()] or None
     failure = asdict(validated.failure)
-    failure["dead_letter_path"] = failure["dead_letter_path"] and redacted(
-        failure["dead_letter_path"]
-    )
+    failure["dead_letter_path"] = (path := failure["dead_letter_path"]) and redacted(path)
     strategy = validated.strategy
     return {
         "side": validated.side,

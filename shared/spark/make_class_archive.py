@@ -73,7 +73,6 @@ def build(environ: MutableMapping[str, str]) -> Path | None:
 def _train(folder: Path) -> None:
     """Use what the programs use, so that its classes are loaded."""
     starter = SessionStarter(SparkSettings(master="local[2]"))
-    starter.start()
     try:
         spark = starter.get()
         columns = ["id", "id / 7.0d AS f", "cast(id AS string) AS s", "current_timestamp() AS t"]

@@ -279,9 +279,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
     Raises:
         SparkStartError: It could not be started or reached; the error says why in one line.
     """
-    starter = SessionStarter(settings)
-    starter.start()
-    return starter.get()
+    return SessionStarter(settings).get()
 
 
 def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:

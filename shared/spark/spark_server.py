@@ -131,7 +131,6 @@ def serve(plan: ServerPlan, environ: Mapping[str, str]) -> None:
     os.ftruncate(record, 0)
     token = os.environ[CONNECT_TOKEN] = secrets.token_urlsafe(32)
     starter = SessionStarter(_settings(plan))
-    starter.start()
     try:
         session = starter.get()
         files = visible_files() if plan.master.startswith("local") else None
