@@ -131,7 +131,11 @@ def jdbc_name(url: str, table: Sequence[str]) -> DatasetName | None:
         return None
     kind, name, schema = match["kind"].lower(), match["name"], table
     if match["host"] is None:
+        # A login may stand behind the name of a protocol: `jdbc:mysql:loadbalance://me:x@host/db`.
+        name = name.rpartition("@")[2] if kind in _PORTS else name
         return (f"{kind}:{name}", ".".join(table)) if name else None
+    if "=" in match["host"]:  # `(host=db,password=x)`
+        return None
     named = _SERVER_NAME.search(match["rest"])
     name = named[1].strip() if named else name.lstrip("/")
     if kind == "postgresql" and len(table) == 1:

@@ -52,6 +52,10 @@ def test_tables_that_the_package_names_not() -> None:
     url = "jdbc:sqlserver://db:1433;databaseName=shop;password=hush;encrypt=true"
     assert jdbc_name(url, ("dbo", "orders")) == ("mssql://db:1433", "shop.dbo.orders")
     assert jdbc_name("jdbc:sqlite:/data/a.db?key=hush", ("t",)) == ("sqlite:/data/a.db", "t")
+    assert jdbc_name("jdbc:mysql:loadbalance://me:hush@a,b/s", ("t",)) == ("mysql:a,b/s", "t")
+    assert jdbc_name("jdbc:oracle:oci:scott/hush@tns", ("t",)) == ("oracle:tns", "t")
+    assert jdbc_name("jdbc:mysql://(host=db,password=hush)/shop", ("t",)) is None
+    assert jdbc_name("jdbc:sqlite:/me@home/a.db", ("t",)) == ("sqlite:/me@home/a.db", "t")
     assert jdbc_name("jdbc:sqlite:", ("t",)) is None
     assert jdbc_name("anything hush", ("t",)) is None
     assert table_name("mariadb", "db", 3307, ("shop", "t")) == ("mariadb://db:3307", "shop.t")
