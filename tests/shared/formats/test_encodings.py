@@ -177,6 +177,7 @@ def test_names_of_places(tmp_path: Path) -> None:
     assert join("s3://b/", "a", "c") == "s3://b/a/c"
     assert shown("s3://me:secret@host/a?token=1") == "s3://host/a"
     assert shown("http://me:secret@[host/a#b/c") == "http://[host/a"
+    assert shown("jdbc:postgresql://me:secret@host/a?password=x") == "jdbc:postgresql://host/a"
     assert shown("/a@b") == "/a@b"
 
 

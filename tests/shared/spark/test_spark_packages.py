@@ -106,11 +106,11 @@ def test_a_driver_of_the_users_choice() -> None:
     assert actual.packages == ("org.postgresql:postgresql:42.6.0",)
 
 
-@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.prefixes[0])
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.prefix)
 def test_every_driver_is_complete(driver: object) -> None:
     assert driver in DRIVERS
     for created in DRIVERS:
-        assert driver_of(f"{created.prefixes[0]}//h/d") is created
+        assert driver_of(f"{created.prefix}//h/d") is created
         assert created.package.count(":") == 2
         assert "." in created.class_name
 

@@ -27,7 +27,7 @@ from tap_spark.sources.jdbc.dialects.oracle import column_type as oracle_type
 from tap_spark.sources.jdbc.dialects.sqlite import declared_type
 from tap_spark.sources.jdbc.jdbc_query import custom_schema, spark_type, struct_of
 
-URLS = {driver.database: driver.prefixes[0] for driver in DRIVERS} | {"other": "jdbc:x:"}
+URLS = {driver.database: driver.prefix for driver in DRIVERS} | {"other": "jdbc:x:"}
 AT = "2024-03-31T02:30:00.123456+00:00"
 
 
