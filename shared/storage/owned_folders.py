@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 LOCK_NAME = "owner.lock"
+_GONE = ".gone"
+"""End of the name of a folder that is being removed, also without its lock."""
 _MACHINE = f"{socket.gethostname()}-"
 
 
@@ -68,12 +70,10 @@ class OwnedFolder(AbstractContextManager["OwnedFolder"]):
         """Remove the folder and release the lock; safe to call twice."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
-            gone = self.path.with_name(f"{self.path.name}.gone")
-            try:
+            gone = self.path
+            with suppress(OSError):
                 # Others that still work in it must not add to it while it is being emptied.
-                self.path.rename(gone)
-            except OSError:
-                gone = self.path
+                gone = gone.rename(f"{gone}{_GONE}")
             shutil.rmtree(gone, ignore_errors=True)
             os.close(fd)
 
@@ -126,6 +126,8 @@ def _removed(folder: Path) -> bool:
     try:
         fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
+        if folder.name.endswith(_GONE):  # Its removal has been killed, or is at its end.
+            shutil.rmtree(folder, ignore_errors=True)
         # Made, and not yet locked: its owner is at work, or died then and there.
         with suppress(OSError):
             folder.rmdir()
@@ -135,7 +137,7 @@ def _removed(folder: Path) -> bool:
     try:
         if not _try_lock(fd):
             return False
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.rename(f"{folder}{_GONE}"), ignore_errors=True)
         return True
     finally:
         os.close(fd)

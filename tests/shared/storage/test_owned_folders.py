@@ -74,6 +74,13 @@ def test_what_a_killed_owner_left_goes(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == [living.path]
 
 
+def test_a_removal_that_was_killed_goes_on(tmp_path: Path) -> None:
+    gone = dead_folder(tmp_path).rename(tmp_path / f"{PREFIX}{socket.gethostname()}-dead.gone")
+    (gone / LOCK_NAME).unlink()
+    assert remove_stale(tmp_path, PREFIX) == [gone]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_owner_that_died_before_the_lock(tmp_path: Path) -> None:
     dead = dead_folder(tmp_path, locked=False)
     assert remove_stale(tmp_path, PREFIX) == [dead]
