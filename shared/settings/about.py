@@ -46,6 +46,7 @@ class Setting:
     Attributes:
         name: Dotted; `[]` stands for the items of an array.
         types: E.g. `string or array`.
+        required: Within its parent.
         default: As JSON, or empty.
         variable: Environment variable; empty for settings inside items of an array.
     """
