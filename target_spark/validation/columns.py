@@ -84,7 +84,7 @@ def _is_plain_value(node: Any) -> bool:
     bounds = node.get("minimum"), node.get("maximum")
     # A column of that width has these bounds anyway; -2**63 as a double is written as another one.
     is_width = bounds in _WIDTHS and all(isinstance(bound, int) for bound in bounds)
-    plain = 2 if is_width and "integer" in type_words(node) else 0
+    plain = 2 if is_width and "integer" in node["type"] else 0
     return all(isinstance(text, str) for text in texts) and len(node) == 1 + len(texts) + plain
 
 
@@ -94,7 +94,8 @@ def filled_properties(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
     plain = _asked(schema) <= _TYPES_ONLY and nodes.keys() >= set(schema.get("required", ()))
     if not plain or not all(map(_is_typed, nodes.values())):
         return None
-    return tuple(name for name, node in nodes.items() if "null" not in type_words(node))
+    # In a word as in a list of words: none is a part of another one.
+    return tuple(name for name, node in nodes.items() if "null" not in (node.get("type") or ()))
 
 
 def _asked(node: Mapping[str, Any]) -> set[str]:
@@ -110,12 +111,6 @@ def _is_typed(node: Any) -> bool:
     )
 
 
-def type_words(node: Mapping[str, Any]) -> set[str]:
-    """Return the words of `type`."""
-    types = node.get("type", ())
-    return {types} if isinstance(types, str) else set(types)
-
-
 def columns_to_fill(
     schema: Mapping[str, Any], keys: Collection[Key], *, strict: bool
 ) -> frozenset[str] | None:
@@ -126,7 +121,7 @@ def columns_to_fill(
     names = {key.name for key in keys}
     if strict:
         names.update(schema.get("required", ()))
-        names.update(name for name, node in nodes.items() if "null" not in type_words(node))
+        names.update(name for name, node in nodes.items() if "null" not in node["type"])
     return frozenset(names) if names <= nodes.keys() else None
 
 

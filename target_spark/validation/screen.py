@@ -29,7 +29,7 @@ from shared.formats.json_text import NULL, NUMBER, TEXT
 from shared.formats.schema_nodes import HINT, INTEGER_WIDTHS, MAX_DIGITS, JsonText
 from shared.formats.spark_types import T
 from target_spark.validation import judge
-from target_spark.validation.judge import certain_pattern
+from target_spark.validation.judge import certain_pattern, type_words
 
 _PLAIN = re.compile(r"[A-Za-z0-9_\- .]+\Z")
 _SPELT_OUT = re.compile(rb"\\u00[2-7]")
@@ -140,14 +140,12 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def size_checks(length: Callable[[pa.Array], pa.Array], least: object, most: object) -> list[Check]:
-    """Return checks of a length; None means unbounded."""
-    results: list[Check] = []
-    if is_number(least) and least > 0:  # type: ignore[operator]
-        results.append(lambda array, _: pc.less(length(array), least))
-    if is_number(most):
-        results.append(lambda array, _: pc.greater(length(array), most))
-    return results
+def size_checks(keyword: str, bound: Any, length: Callable[[pa.Array], pa.Array]) -> list[Check]:
+    """Return a check of the greatest or least length, as the keyword begins."""
+    if not is_number(bound) or (keyword.startswith("min") and bound <= 0):
+        return []
+    outside = pc.less if keyword.startswith("min") else pc.greater
+    return [lambda array, _: outside(length(array), bound)]
 
 
 def pattern_checks(pattern: str) -> list[Check]:
@@ -213,7 +211,8 @@ def bound_checks(keyword: str, bound: Any, data_type: T.DataType, kind: pa.DataT
         raise Unscreened
     lower, strict = keyword.lower().endswith("minimum"), keyword.startswith("exclusive")
     if isinstance(data_type, _INTEGERS):
-        return _bound_of_integers(bound, lower, strict, data_type, kind)
+        edges = INTEGER_WIDTHS[type(data_type)]
+        return _limit_checks(_whole(Fraction(bound), lower, strict), edges, lower, kind)
     if isinstance(data_type, T.DoubleType) and abs(bound) < _EXACT_IN_DOUBLES:
         outside = {
             (True, False): pc.less,
@@ -228,21 +227,24 @@ def bound_checks(keyword: str, bound: Any, data_type: T.DataType, kind: pa.DataT
     raise Unscreened
 
 
-def _bound_of_integers(
-    bound: Any, lower: bool, strict: bool, data_type: T.DataType, kind: pa.DataType
+def _whole(edge: Fraction, lower: bool, strict: bool) -> int:
+    """Return the integer next to an edge that is still within it."""
+    whole = math.ceil(edge) if lower else math.floor(edge)
+    return whole + (1 if lower else -1) * (strict and whole == edge)
+
+
+def _limit_checks(
+    whole: int, edges: tuple[int, int], lower: bool, kind: pa.DataType, scale: int = 0
 ) -> list[Check]:
-    smallest, largest = INTEGER_WIDTHS[type(data_type)]
-    if lower:
-        least = math.floor(bound) + 1 if strict else math.ceil(bound)
-        if least <= smallest:
-            return []
-        limit = pa.scalar(min(least, largest), kind)
-        return [suspect_all] if least > largest else [lambda array, _: pc.less(array, limit)]
-    most = math.ceil(bound) - 1 if strict else math.floor(bound)
-    if most >= largest:
+    """Return a check of the least or greatest value of a column, in units of its last digit."""
+    smallest, largest = edges
+    if whole <= smallest if lower else whole >= largest:
         return []
-    limit = pa.scalar(max(most, smallest), kind)
-    return [suspect_all] if most < smallest else [lambda array, _: pc.greater(array, limit)]
+    if not smallest <= whole <= largest:
+        return [suspect_all]
+    limit = pa.scalar(Decimal(whole).scaleb(-scale, _WIDE) if scale else whole, kind)
+    outside = pc.less if lower else pc.greater
+    return [lambda array, _: outside(array, limit)]
 
 
 def _bound_of_decimals(
@@ -257,19 +259,9 @@ def _bound_of_decimals(
         if not strict and Fraction(float(bound)) == Fraction(bound):
             edge = Fraction(bound)
         strict = False
-    unit = 10**data_type.scale
-    steps = edge * unit
-    whole = math.ceil(steps) if lower else math.floor(steps)
-    whole += (1 if lower else -1) * (strict and whole == steps)
-    limit_of_type = 10**data_type.precision - 1
-    if (lower and whole <= -limit_of_type) or (not lower and whole >= limit_of_type):
-        return []
-    if abs(whole) > limit_of_type:
-        return [suspect_all]
-    limit = pa.scalar(Decimal(whole).scaleb(-data_type.scale, _WIDE), kind)
-    if lower:
-        return [lambda array, _: pc.less(array, limit)]
-    return [lambda array, _: pc.greater(array, limit)]
+    whole = _whole(edge * 10**data_type.scale, lower, strict)
+    most = 10**data_type.precision - 1
+    return _limit_checks(whole, (-most, most), lower, kind, data_type.scale)
 
 
 def multiple_checks(step: Any, data_type: T.DataType) -> list[Check]:
@@ -405,8 +397,7 @@ class Screen:
     ) -> list[Check]:
         value = node[keyword]
         if keyword in ("minItems", "maxItems"):
-            least, most = (value, None) if keyword == "minItems" else (None, value)
-            return size_checks(pc.list_value_length, least, most)
+            return size_checks(keyword, value, pc.list_value_length)
         if keyword == "uniqueItems" and value is False:
             return []
         if keyword != "items" or not isinstance(data_type, T.ArrayType):
@@ -508,28 +499,16 @@ def _value_checks(
     if family == "text" and not is_text(data_type):
         raise Unscreened
     if keyword in _OF_TEXTS:
-        return _text_checks(keyword, value)
+        is_pattern = keyword == "pattern"
+        return pattern_checks(value) if is_pattern else size_checks(keyword, value, pc.utf8_length)
     return value_checks(value if keyword == "enum" else [value], data_type, kind)
-
-
-def _text_checks(keyword: str, value: Any) -> list[Check]:
-    if keyword == "pattern":
-        return pattern_checks(value)
-    least, most = (value, None) if keyword == "minLength" else (None, value)
-    return size_checks(pc.utf8_length, least, most)
-
-
-def words_of(node: Mapping[str, Any]) -> set[str]:
-    """Return the words of `type`."""
-    declared = node.get("type") or ()
-    return {declared} if isinstance(declared, str) else set(declared)
 
 
 def _family(data_type: T.DataType, node: Mapping[str, Any]) -> str | None:
     """Return the JSON type of a column's values; None if unknown."""
     if isinstance(data_type, JsonText | T.VariantType):
         return None
-    if isinstance(data_type, T.DecimalType) and "string" in words_of(node):
+    if isinstance(data_type, T.DecimalType) and "string" in type_words(node):
         return "text"
     for kinds, family in _FAMILIES.items():
         if isinstance(data_type, kinds):
@@ -548,7 +527,7 @@ _FAMILIES: Mapping[tuple[type[T.DataType], ...], str] = {
 
 def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Check]:
     """Return the checks of `type` that are left for a column of this type."""
-    words = words_of(node)
+    words = type_words(node)
     if isinstance(data_type, JsonText | T.VariantType):
         if words >= _ALL_TYPES:
             return []

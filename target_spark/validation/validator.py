@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from shared.formats.spark_types import T
 from shared.formats.typed_rows import as_json_value
 from shared.maps.record_metadata import COLUMNS
 from target_spark.validation import judge
-from target_spark.validation.judge import ExactNumber
+from target_spark.validation.judge import ExactNumber, type_words
 from target_spark.validation.screen import (
     Asked,
     Check,
@@ -27,7 +26,6 @@ from target_spark.validation.screen import (
     Screen,
     UnscreenedKeyword,
     suspects,
-    words_of,
 )
 
 Shape = Callable[[Any, Any], Any]
@@ -95,7 +93,7 @@ class _Plan:
 
 
 class RecordValidator:
-    """Finds the records that the library rejects. Picklable.
+    """Finds the records that the library rejects.
 
     Args:
         schema: The stream's JSON Schema, which must be valid.
@@ -110,7 +108,6 @@ class RecordValidator:
 
     def __init__(self, schema: Mapping[str, Any], *, files: bool = False) -> None:
         self.schema = schema
-        self._files = files
         self._asked: Asked = {}
         self.struct = json_schema_to_spark(schema, JsonText())
         self.exact = _mentions(schema, "multipleOf")
@@ -126,9 +123,6 @@ class RecordValidator:
         self.closed = self._screen.closed or not self._is_open
         self.idle = not (self._plan.checked or self._plan.judged or self._plan.whole or self.closed)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(RecordValidator, files=self._files), (self.schema,)
-
     def facts(
         self,
         data: bytes | None,
@@ -141,7 +135,7 @@ class RecordValidator:
 
     def shape(self) -> Shape:
         """Return what makes a record of a stored row."""
-        return Shapes(self.schema).of(self.schema, self.struct)
+        return Shapes(self.schema, self._validator).of(self.schema, self.struct)
 
     def slow_keywords(self) -> tuple[str, ...]:
         """Return the keywords for which the library checks every record, with the property."""
@@ -215,7 +209,7 @@ class RecordValidator:
         schema, plan = self.schema, _Plan()
         asserted = self._screen.asserts(schema)
         existing = {"type"} if free_form else _AT_THE_ROOT
-        refuses = "type" in schema and "object" not in words_of(schema)
+        refuses = "type" in schema and "object" not in type_words(schema)
         more = [
             key for key in asserted
             if (key not in existing and not (key == "properties" and not schema[key]))
@@ -263,7 +257,7 @@ def _rows(table: pa.Table, one: _Property, facts: Facts) -> Sequence[int]:
 def _test(node: Any, validator: Any, screen: Screen) -> Callable[[Any], bool]:
     """Return a test of a property's value; faster than the library if only types count."""
     if isinstance(node, Mapping) and screen.asserts(node) == ["type"]:
-        words = words_of(node)
+        words = type_words(node)
         kinds = tuple(kind for word in words & set(_KINDS) for kind in _KINDS[word])
         whole, boolean = "integer" in words, "boolean" in words
 
@@ -294,16 +288,16 @@ def _numbers(data_type: T.DataType) -> Any:
     return True if isinstance(data_type, T.FloatType | T.DoubleType) else None
 
 
+@dataclass(eq=False)
 class Shapes:
     """Makes the functions that convert stored values back to JSON."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = schema
-        self._validator = judge.validator_of(schema)
+    schema: Mapping[str, Any]
+    validator: Any
 
     def of(self, node: Any, data_type: T.DataType) -> Shape:
         """Return the function for a node and the type of its column."""
-        plain = resolved_node(self._schema, node) if isinstance(node, Mapping) else {}
+        plain = resolved_node(self.schema, node) if isinstance(node, Mapping) else {}
         if isinstance(data_type, T.StructType):
             return self._struct(node, plain, data_type)
         if isinstance(data_type, T.ArrayType):
@@ -326,8 +320,8 @@ class Shapes:
     def _struct(self, node: Any, plain: Mapping[str, Any], data_type: T.StructType) -> Shape:
         nodes = plain.get("properties") or {}
         below = {f.name: self.of(nodes.get(f.name), f.dataType) for f in data_type}
-        nulls = {name for name in below if judge.takes_null(self._validator, nodes.get(name, True))}
-        validator = self._validator.evolve(schema=True if node is None else node)
+        nulls = {name for name in below if judge.takes_null(self.validator, nodes.get(name, True))}
+        validator = self.validator.evolve(schema=True if node is None else node)
 
         def struct(value: Any, raw: Any) -> Any:
             raw = _nested(raw)
@@ -346,7 +340,7 @@ class Shapes:
         return struct
 
     def _any(self, node: Any, may_be_text: bool) -> Shape:
-        validator = self._validator.evolve(schema=True if node is None else node)
+        validator = self.validator.evolve(schema=True if node is None else node)
 
         def value_of(value: Any, _: Any) -> Any:
             try:

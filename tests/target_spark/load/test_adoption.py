@@ -233,6 +233,12 @@ def test_rules_do_not_count_where_nothing_is_validated(tmp_path: Path) -> None:
     assert [r["id"] for r in b.rows()] == [1]
 
 
+def test_a_property_whose_type_is_null_may_hold_anything(tmp_path: Path) -> None:
+    b = Bench(tmp_path, validate_records=False)
+    properties = {**SCHEMA["properties"], "name": {"type": None}}
+    assert b.needs_spark(b.file([row(1)]), schema={"properties": properties})
+
+
 @pytest.mark.parametrize(
     "columns",
     [

@@ -151,11 +151,11 @@ def test_columns_that_are_not_compared() -> None:
 def test_sizes() -> None:
     array = pa.array(["", "é", "ab😀", None])
     least, most = (
-        C.size_checks(pa.compute.utf8_length, 1, None),
-        C.size_checks(pa.compute.utf8_length, None, 2),
+        C.size_checks("minLength", 1, pa.compute.utf8_length),
+        C.size_checks("maxLength", 2, pa.compute.utf8_length),
     )
     assert [check(array, Facts(None)).to_pylist() for check in (*least, *most)] == [
         [True, False, False, None],
         [False, False, True, None],
     ]
-    assert C.size_checks(pa.compute.utf8_length, 0, None) == []
+    assert C.size_checks("minLength", 0, pa.compute.utf8_length) == []
