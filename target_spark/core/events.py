@@ -168,11 +168,6 @@ Event = InputEvent | EndOfInput | Tick | Idle | WorkDone | WorkFailed | BadInput
 
 
 @dataclass(frozen=True)
-class StartSpark:
-    """Start Spark when it seems of use: the first SCHEMA has arrived, records may follow."""
-
-
-@dataclass(frozen=True)
 class Stage:
     """Append RECORD lines to staging file number `file`; create it if it is new."""
 
@@ -400,4 +395,4 @@ class CleanUp:
 Work = Recall | Convert | Commit | Audit | Activate | DeleteMissing | Finish | WriteDeadLetters
 Report = ReportLine | ReportFailure | ReportUncovered | RetryLater | Warn
 Done = RemoveFile | DiscardPieces | Forget | EmitState | DeleteConsumed | CleanUp
-Action = StartSpark | Stage | CloseFile | Work | Report | Done
+Action = Stage | CloseFile | Work | Report | Done

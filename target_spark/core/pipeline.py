@@ -41,7 +41,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from shared.errors import (
@@ -92,6 +92,7 @@ class _Rest:
     files: list[InputFile] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Pipeline:
     """The state machine of one run.
 
@@ -116,55 +117,48 @@ class Pipeline:
             SCHEMA.
     """
 
-    def __init__(
-        self,
-        rule: FlushRule,
-        limits: Limits,
-        *,
-        run_id: str,
-        plan: Callable[[StreamSchema], LoadPlan | None] = lambda _: LoadPlan(),
-        check_keys: Callable[[StreamSchema], None] = lambda _: None,
-        retries: RetryRule | None = None,
-        keep_dead_letters: bool = False,
-        cost: CommitCost | None = None,
-        audited: bool = False,
-        publishes: bool = False,
-        goes_on: bool = False,
-        budget: Callable[[str], ErrorBudget] = lambda _: ErrorBudget(),
-        strict_end: bool = False,
-        creates_empty: bool = False,
-    ) -> None:
-        self._creates_empty = creates_empty
+    rule: FlushRule
+    limits: Limits
+    _: KW_ONLY
+    run_id: str
+    plan: Callable[[StreamSchema], LoadPlan | None] = lambda _: LoadPlan()
+    check_keys: Callable[[StreamSchema], None] = lambda _: None
+    retries: RetryRule = NO_RETRY
+    keep_dead_letters: bool = False
+    cost: CommitCost | None = None
+    audited: bool = False
+    publishes: bool = False
+    goes_on: bool = False
+    budget: Callable[[str], ErrorBudget] = lambda _: ErrorBudget()
+    strict_end: bool = False
+    creates_empty: bool = False
+    stopping: bool = field(default=False, init=False)
+    done: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
         self._uncovered = Uncovered()
-        self._strict_end = strict_end
-        self._goes_on = goes_on
-        self._publishes = publishes
-        self._failures = Failures(budget)
-        self._keep_dead_letters = keep_dead_letters
+        self._failures = Failures(self.budget)
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
-        self._plan = plan
-        self._check_keys = check_keys
         self._actions: list[ev.Action] = []
         self._act = self._actions.append
         self._tracker = StateTracker()
-        self._audit = AuditStep(self._tracker.begin()) if audited else None
-        self._schedule = Schedule(limits.parallel, limits.converts, retries or NO_RETRY)
+        self._audit = AuditStep(self._tracker.begin()) if self.audited else None
+        self._schedule = Schedule(self.limits.parallel, self.limits.converts, self.retries)
         self._batches = Batches(
-            rule,
-            limits,
+            self.rule,
+            self.limits,
             tracker=self._tracker,
             schedule=self._schedule,
             act=self._act,
-            run_id=run_id,
-            cost=cost,
+            run_id=self.run_id,
+            cost=self.cost,
         )
         self._streams: dict[str, Stream] = {}
         self._rest: _Rest | None = None
         self._now = 0.0
         self._ended = False
         self._is_ending = False
-        self.stopping = self.done = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.SchemaSeen: self._schema,
             ev.RecordsSeen: self._records,
@@ -225,6 +219,11 @@ class Pipeline:
         return not over and self._batches.have_room and self._dead_bytes < MOST_DEAD_BYTES
 
     @property
+    def has_streams(self) -> bool:
+        """Return whether a SCHEMA has been taken, so that records may follow."""
+        return bool(self._streams)
+
+    @property
     def _has_swaps(self) -> bool:
         return any(stream.swap is not None for stream in self._streams.values())
 
@@ -278,8 +277,6 @@ class Pipeline:
         stream = Stream(schema, end, first_line=event.line)
         plan = self._planned(stream, schema, event.line)
         stream.plan, stream.is_loaded = plan or LoadPlan(), plan is not None
-        if not self._streams:
-            self._act(ev.StartSpark())
         self._streams[event.stream] = stream
         if stream.plan.overwrites:
             stream.swap = self._tracker.begin()
@@ -289,11 +286,11 @@ class Pipeline:
 
     def _planned(self, stream: Stream, schema: StreamSchema, line: int) -> LoadPlan | None:
         try:
-            return self._plan(schema)
+            return self.plan(schema)
         except (MessageError, SettingsError) as error:
             if isinstance(error, MessageError):
                 error.where = replace(error.where, line=line)
-            if not self._goes_on:
+            if not self.goes_on:
                 raise
             self._fail_stream(stream, line, error)
             return None
@@ -365,9 +362,9 @@ class Pipeline:
         if stream.has_failed or not stream.is_loaded:
             return
         try:
-            self._check_keys(stream.schema)
+            self.check_keys(stream.schema)
         except SettingsError as error:
-            if not self._goes_on:
+            if not self.goes_on:
                 raise
             self._fail_stream(stream, event.line, error)
             return
@@ -411,11 +408,11 @@ class Pipeline:
             self._uncovered.line > stream.first_line and stream.is_loaded and not stream.has_keys
         )
         has_failed = self._failures.error is not None or stream.has_failed or stream.end.has_failed
-        return self._creates_empty and is_read and not has_failed
+        return self.creates_empty and is_read and not has_failed
 
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
-        if not self._keep_dead_letters:
+        if not self.keep_dead_letters:
             self._act(ev.ReportLine(event))
             return
         self._dead_bytes += len(event.data)
@@ -525,7 +522,7 @@ class Pipeline:
             self._batches.discarded(job)
             self._failures.report_earlier(job, error)
         elif isinstance(error, MessageError | RecordError) and (
-            self._goes_on or not self._has_swaps
+            self.goes_on or not self._has_swaps
         ):
             line = self._batches.retry_without_bad_input(job, error.where)
             if line is not None and line < stream.until:
@@ -539,7 +536,7 @@ class Pipeline:
     def _is_apart(self, job: Conversion | Turn, event: ev.WorkFailed) -> bool:
         """Return whether work has failed that ends its stream alone."""
         error, stream = event.error, job.stream
-        if not self._goes_on or not isinstance(error, OF_STREAM) or stream is self._dead:
+        if not self.goes_on or not isinstance(error, OF_STREAM) or stream is self._dead:
             return False
         if isinstance(job, Conversion):
             self._batches.discarded(job)
@@ -563,7 +560,7 @@ class Pipeline:
 
     def _discard_bad(self, stream: Stream, line: int, error: SingerSparkError) -> None:
         """Discard the input from the last STATE before a bad line on: of its stream, or all."""
-        if self._goes_on:
+        if self.goes_on:
             self._fail_stream(stream, line, error)
         elif self._has_swaps:
             self._stop(error)
@@ -629,7 +626,7 @@ class Pipeline:
             # A stream that brought nothing has nothing to end; one that becomes visible as a whole
             # was ended by its swap.
             was_read = stream.has_flushes or stream.was_recalled
-            is_over = stream.swap is not None and not self._publishes
+            is_over = stream.swap is not None and not self.publishes
             if was_read and not is_over and not stream.has_failed:
                 self._schedule.add_step(stream, Ending(name, stream.end.awaits_state(line)))
         self._actions.extend(self._schedule.begin(self._now))
@@ -670,7 +667,7 @@ class Pipeline:
         }
         for report in self._uncovered.reports(streams):
             self._act(report)
-            if self._strict_end:
+            if self.strict_end:
                 self._failures.streams[report.stream] = MessageError(
                     f"the input ended {report.rows} rows after its last STATE",
                     where=Where(stream=report.stream),

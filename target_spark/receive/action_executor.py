@@ -66,7 +66,6 @@ class ActionExecutor:
     summary: RunSummary = field(default_factory=partial(RunSummary, "target-spark"))
     state_file: StateFile | None = None
     _output_open: bool = field(default=True, init=False)
-    _has_schema: bool = field(default=False, init=False)
     _inputs: dict[int, InputFile] = field(default_factory=dict, init=False)
     _converted: dict[int, dict[int, _Piece]] = field(default_factory=dict, init=False)
     _staged_files: dict[int, tuple[int, str]] = field(default_factory=dict, init=False)
@@ -90,8 +89,6 @@ class ActionExecutor:
                 self._inputs[action.file] = self.staging.complete(action.file)
             case ev.RemoveFile():
                 self._remove_file(action.file)
-            case ev.StartSpark():
-                self._has_schema = True
             case ev.DiscardPieces():
                 self._discard_pieces(action)
             case ev.Forget():
@@ -125,11 +122,6 @@ class ActionExecutor:
             counter.close()
         self.rejections.close()
         self.loader.close()
-
-    def expect_records(self) -> None:
-        """Start Spark, which takes seconds, if records need it; not before a SCHEMA."""
-        if self._has_schema:
-            self.engine.receive(0)
 
     def _work(self, action: ev.Work) -> ev.WorkDone | None:
         """Do a piece of work, in a thread; return its result, if it has any."""

@@ -278,7 +278,8 @@ class _Loop:
                 self._handle(ev.Tick())
             if self._silent_at <= self.clock():
                 self._silent_at = math.inf
-                self.executor.expect_records()
+                if self.pipeline.has_streams:
+                    self.executor.engine.receive(0)
             if not self.pipeline.done:
                 self._take_input()
         if self._error is not None:

@@ -13,7 +13,7 @@ from target_spark.core import events as ev
 from target_spark.core.load_plans import LoadPlan
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge
-from target_spark.core.schedule import RetryRule
+from target_spark.core.schedule import NO_RETRY, RetryRule
 
 PARQUET = Encoding("parquet")
 WORK = ev.Convert | ev.Commit | ev.Activate | ev.DeleteMissing | ev.Finish | ev.WriteDeadLetters
@@ -50,7 +50,7 @@ def pipeline(
     *,
     overwrite: Overwrite = False,
     replaces: bool = False,
-    retries: RetryRule | None = None,
+    retries: RetryRule = NO_RETRY,
     keep_dead_letters: bool = False,
     cost: CommitCost | None = None,
     goes_on: bool = False,
@@ -104,7 +104,6 @@ class World:
         self.emitted: list[bytes] = []
         self.log: list[ev.Action] = []
         self.clean_up: ev.CleanUp | None = None
-        self.started = 0
         self.stopped = False
         self.forgotten: list[int] = []
         self.passes: dict[int, Item] = {}
@@ -320,8 +319,6 @@ class World:
             assert action.value not in self.emitted
             assert self._covered(action.value), "STATE before what it covers is durable"
             self.emitted.append(action.value)
-        elif isinstance(action, ev.StartSpark):
-            self.started += 1
         else:
             assert isinstance(action, ev.CleanUp)
             self.clean_up = action

@@ -214,7 +214,7 @@ def test_a_schema_that_is_refused_ends_its_stream_alone():
         return LoadPlan()
 
     w = world()
-    w.core._plan = plan
+    w.core.plan = plan
     w.state()
     w.schema("a", "bad")
     w.schema("b")

@@ -62,7 +62,7 @@ def test_an_announcement_is_checked_before_anything_is_loaded() -> None:
 
     for goes_on in (False, True):
         world = World(pipeline(goes_on=goes_on))
-        world.core._check_keys = refuse
+        world.core.check_keys = refuse
         world.schema("a")
         world.hear(ev.KeysSeen("a", None, (), 2))
         world.line += 1

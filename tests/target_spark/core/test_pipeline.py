@@ -36,13 +36,15 @@ def test_a_run_with_only_state_passes_it_on_and_never_starts_spark():
     assert kinds(w.state()) == ["EmitState"]
     assert kinds(w.state()) == ["EmitState"]
     w.end()
-    assert w.started == 0
+    assert not w.core.has_streams
     w.check_complete()
 
 
-def test_spark_starts_at_the_first_schema_only():
+def test_records_are_expected_from_the_first_schema_on():
     w = world()
-    assert kinds(w.schema("a")) == ["StartSpark"]
+    assert not w.core.has_streams
+    assert w.schema("a") == []
+    assert w.core.has_streams
     assert w.schema("b") == []
     assert w.schema("a") == []
 
@@ -810,7 +812,7 @@ def test_rows_that_wait_for_the_end_of_the_stream_await_their_state():
 
 def test_a_strict_end_fails_once_all_is_loaded():
     core = pipeline(SizeAndAge(rows=10))
-    core._strict_end = True
+    core.strict_end = True
     w = World(core)
     w.schema("a")
     w.records("a", 3)
@@ -823,7 +825,7 @@ def test_a_strict_end_fails_once_all_is_loaded():
 
 def test_rows_after_the_last_state_are_discarded_if_asked_for():
     core = pipeline(SizeAndAge(rows=10))
-    core._plan = lambda schema: LoadPlan(discards=schema.stream == "a")
+    core.plan = lambda schema: LoadPlan(discards=schema.stream == "a")
     w = World(core)
     for name in "ab":
         w.schema(name)

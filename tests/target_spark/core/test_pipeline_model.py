@@ -296,4 +296,4 @@ def test_an_empty_input_ends_at_once(overwrite):
     world = World(overwrite=overwrite)
     world.end()
     world.check_complete()
-    assert world.started == 0
+    assert not world.core.has_streams
