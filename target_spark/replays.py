@@ -52,7 +52,6 @@ class Entry:
 
     Attributes:
         token: Token of the flush; empty if its rows were not to be loaded.
-        segment: The records.
     """
 
     token: str
@@ -64,7 +63,6 @@ class Note:
     """The records of a stream in a table that a STATE does not cover yet, oldest first.
 
     Attributes:
-        entries: The records.
         anchor: See `Bookmarks`: of the last STATE emitted before them, if known.
     """
 

@@ -188,7 +188,6 @@ class StreamSettings(LoadSettings, _TableNames):
         name: The table of the stream.
         method: The load method of the run: comparisons and backfills overwrite.
         backfill: The range of the table that the run replaces; None for none.
-        layout: The physical layout of the table.
     """
 
     name: TableName = field(default=TableName(""))

@@ -82,9 +82,7 @@ class ReadPlan:
         columns: Columns and types that leave the reader.
         metadata: Values of the `_sdc_*` columns, or None.
         strict: Check every record against the schema.
-        options: Options of the storage of the files.
         rejects: Folder for files of rejected records, or None.
-        reject_options: Options of the storage of that folder.
         document: Name of an added column for the record as one text, or None.
         row_origin: Name of an added column for the origin of each row, or None.
         names: Columns of the stream that a file may have; None for those of `schema`.

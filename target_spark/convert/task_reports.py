@@ -72,7 +72,6 @@ class Rejects:
 
     Attributes:
         folder: Folder for all of them with their text, or None.
-        options: Options of the storage of the folder.
         read: Records that the task has read.
         undeclared: Properties that the SCHEMA lacks, each with the number of values seen.
         cut: Properties with times whose digits below microseconds are cut.

@@ -79,7 +79,6 @@ class Loaded:
     """A flush that is durable in one table.
 
     Attributes:
-        counts: Its balance.
         changes: What has changed in the columns of the table, one phrase for each step.
         datasets: Returns what lineage calls the table; None if it is the same as before.
     """
@@ -186,7 +185,6 @@ class Profile:
     """The rows of a stream that became durable in this run.
 
     Attributes:
-        rows: Their number.
         columns: Nulls, least and greatest value of each column; see
             `shared.formats.columnar_encoding`.
     """

@@ -323,7 +323,6 @@ class RetryLater:
     """Log that work has failed and is retried.
 
     Attributes:
-        failures: Number of failures so far.
         seconds: Pause before the retry.
     """
 
@@ -364,7 +363,6 @@ class EmitState:
     """Write a STATE value: everything received before it is durable.
 
     Attributes:
-        position: Its position in the input.
         held: Streams that have failed, and positions of the STATEs that their bookmarks are from.
     """
 

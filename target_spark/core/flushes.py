@@ -286,8 +286,6 @@ class KeyPass:
 
     Attributes:
         number: Number of its commit, unique among flushes.
-        keys: The key files.
-        position: Its position in the STATE tracker.
         line: Line of stdin of its message.
     """
 
@@ -362,7 +360,6 @@ class Stream:
     """A stream that has a SCHEMA; `steps` wait for their turn in order of arrival.
 
     Attributes:
-        open: The open batch.
         steps: Closed batches and activations, oldest first; the first may be running.
         running: Whether the first of `steps` is.
         has_flushes: Whether it ever had a batch.

@@ -126,8 +126,6 @@ class InputFile:
     Attributes:
         url: Path or fsspec URL that the executors can open.
         encoding: Its format and compression; `singer` is the format of staged RECORD lines.
-        rows: Number of rows if known.
-        size: Bytes if known.
         line_map: Runs of `(first line in the file, first line of stdin)`, both 1-based, for staged
             RECORD lines; empty for files of BATCH messages.
         marks: Offsets in a staged file at which a STATE message came, with the input position of
@@ -205,7 +203,6 @@ class Layout:
 
     Attributes:
         partition_by: Columns of the stream, or transforms of them (`days(at)`, `bucket(16, id)`).
-        cluster_by: Columns by which rows are clustered.
         target_file_bytes: Size of data files; None leaves it to the format.
         compact: Rewrite small files after the run.
     """
@@ -294,7 +291,6 @@ class Reached:
     """The STATE that a flush makes true for its stream, together with the flushes before it.
 
     Attributes:
-        line: Its line of the input.
         is_exact: The flush has no records of the stream that came after it.
     """
 

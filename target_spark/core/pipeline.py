@@ -97,8 +97,6 @@ class Pipeline:
     """The state machine of one run.
 
     Args:
-        rule: Decides when a batch is flushed.
-        limits: The limits of the run.
         run_id: Makes the tokens of this run's flushes unique.
         plan: Called with every new SCHEMA; returns how its stream is loaded, None if it is not. May
             reject the SCHEMA by raising.

@@ -37,7 +37,6 @@ class BatchSize:
         size: Bytes staged, plus bytes converted from BATCH files (estimated until then).
         files: Files named by BATCH messages.
         opened_at: Arrival of its first message, by the pipeline's clock.
-        idle: Whether the input is idle now.
     """
 
     rows: int = 0
@@ -221,8 +220,6 @@ class CommitCost:
         """Record a durable flush; return a warning to log, if any.
 
         Args:
-            convert_seconds: Duration of its last conversion.
-            began_at: When its commit began.
             now: When it ended; never less than the last time.
 
         Returns:

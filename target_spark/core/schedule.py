@@ -39,7 +39,6 @@ class Job:
 
     Attributes:
         is_light: It takes no place of others: the input waits for it.
-        failures: Number of its failures.
         began_at: Start of its last attempt.
         due: Earliest start of a retry; of files that wait for more, the latest one.
     """

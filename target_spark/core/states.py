@@ -226,9 +226,7 @@ class TableState:
     """The STATE that a table holds for a stream.
 
     Attributes:
-        table: Name of the table, for messages.
         stream: Name of the stream in the tap.
-        state: The stored text.
         at: When it was committed, seconds since the epoch.
     """
 

@@ -66,8 +66,6 @@ class Loader:
     """Loads batches into the destination of the settings; methods may be called from any thread.
 
     Args:
-        config: The settings.
-        engine: Runs tasks.
         describes: Collect the facts of columns for `describe`.
 
     Attributes:
@@ -331,7 +329,6 @@ class Loader:
         """Take the lease of a stream, and adopt an earlier run's note.
 
         Args:
-            stream: Its schema.
             source: Name of the source stream; by default the same.
 
         Returns:
@@ -350,7 +347,6 @@ class Loader:
 
         Args:
             position: Position of the STATE in the input; see `StateTracker`.
-            state: Its value.
             held: Streams that have failed, by the tap's name, and the position of the STATE that
                 their bookmarks are from.
 
@@ -370,7 +366,6 @@ class Loader:
         """End a stream whose input has ended well: `overwrite` makes its rows visible.
 
         Args:
-            stream: Its name.
             awaits_state: Whether a STATE was to be expected: rows without one will come again.
 
         Returns:

@@ -72,7 +72,6 @@ class MappedLoader:
     be emitted when all of them are durable.
 
     Args:
-        config: The settings.
         loader: Loads the outputs.
         engine: Learns what maps need; parses their SQL.
     """

@@ -65,7 +65,6 @@ class ComparedColumn:
     """A column that both sides have.
 
     Attributes:
-        name: Its name.
         source_type: Its type in the table of the run's rows, which may be wider.
         table_type: Its type in the real table.
     """
@@ -80,12 +79,8 @@ class StagedComparison:
     """Both sides, and the table for what differs.
 
     Attributes:
-        sql: Statements of the database.
-        cursor: Of the transaction.
         source: Table of the run's rows, one for each key.
-        table: The real table.
         differences: Place of the table for the keys that differ.
-        keys: The key columns.
         columns: All compared columns.
         ranges: Number of ranges of hashed keys.
         deleted: Column that marks rows as deleted, if the table has one.

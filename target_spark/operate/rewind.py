@@ -69,7 +69,6 @@ def target_of(text: str, histories: Sequence[TableHistory]) -> Target:
 
     Args:
         text: A run, the beginning of its name, or a time in ISO 8601 (UTC without an offset).
-        histories: All tables.
 
     Raises:
         SettingsError: It is neither, or more than one run begins like that.
@@ -104,7 +103,6 @@ def plan_rewind(
 
     Args:
         histories: All tables, those that stay too: the STATE covers all of them.
-        target: The moment.
         names: Short names of the tables that return; None for all.
     """
     returns: list[Return] = []
@@ -196,7 +194,6 @@ def history_lines(
     """Yield the commits of our runs, newest first.
 
     Args:
-        tables: The tables.
         names: Short names of those to list; empty for all.
         limit: Most commits to list.
         as_json: One JSON object a line; else a table for people.
@@ -230,8 +227,6 @@ def rewind(
     that a rewind that was killed can be repeated.
 
     Args:
-        tables: The tables.
-        to: See `target_of`.
         names: Short names of the tables that return; empty for all.
         force: Consent to what would be lost.
         dry_run: Check and report only.

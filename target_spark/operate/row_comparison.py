@@ -32,9 +32,7 @@ class RowComparison:
     Attributes:
         source: The rows of the run, one for each key, with the columns that the stream sets.
         table: The rows of the table, without those that are marked as deleted.
-        keys: The key columns.
         columns: All compared columns.
-        ranges: Number of ranges.
         deleted: Column that marks rows as deleted, if the table has one.
         hard_delete: Delete rows instead.
         kinds: The kinds of differences that count.

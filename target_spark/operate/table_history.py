@@ -37,7 +37,6 @@ class TableHistory:
 
     Attributes:
         name: Short name of the table: `orders`, `schema.orders`.
-        place: Its location.
         commits: In the order in which they became the table.
     """
 
@@ -168,7 +167,6 @@ def plan_keep(
     """Plan what maintenance keeps: all that a rewind, a reader or a note needs.
 
     Args:
-        history: The table.
         now: Seconds since the epoch.
         seconds: To each moment of this time before now a rewind must be able to return.
         tokens: Flushes in the notes of killed runs, whose marks must be found.
@@ -249,12 +247,9 @@ class Maintained:
     Attributes:
         table: Short name of the table.
         restorable_version: Oldest version to which a rewind can return; None if none has a STATE.
-        restorable_since: Its time.
         kept_for: Who needs the oldest commit that stays.
         lost_commits: Our earlier commits, to which none can return.
         lost_runs: Their runs that have no later commit in the table.
-        compacted: What compaction did.
-        expired: What expiry has removed.
         orphans: Number of deleted files that no version had (Iceberg).
         dry_run: Nothing was changed.
     """

@@ -125,7 +125,6 @@ def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
 
     Args:
         path: Path or URL of the file: one STATE, or one a line, of which the last one counts.
-        options: Options of the storage.
 
     Raises:
         SettingsError: It cannot be read, or is not a STATE with bookmarks.

@@ -56,7 +56,6 @@ def verify(
     """Compare the tables with a whole Singer message stream; write what differs.
 
     Args:
-        config: The settings of the loads.
         input_fd: Descriptor of the messages.
         output: Takes one line of JSON for each table.
         ranges: Number of ranges of hashed keys.

@@ -323,7 +323,6 @@ class Growth:
     """The growth of a column to hold values of another type too.
 
     Attributes:
-        dtype: Its new type.
         widen: Path, type and wider type of each widened column.
         add: Path and type of the fields to add.
     """

@@ -59,7 +59,6 @@ def assign_names(
 
     Args:
         wishes: Keys (names of a stream's columns), in any order → desired names.
-        rules: The rules for legal names.
         renamed: Names assigned earlier; they are always kept, and never assigned to another key.
 
     Returns:
@@ -98,9 +97,6 @@ def matched_names(
 
     Args:
         names: Names of a stream's columns, in any order.
-        existing: Names of the table's columns.
-        rules: The rules for legal names.
-        renamed: As for `assign_names`.
         ours: Columns of the table without an entry in `renamed` belong to the equal names.
     """
     wishes = {name: name for name in names}
@@ -208,7 +204,6 @@ class Column:
     Attributes:
         name: Name in the table.
         source: Name in the stream.
-        dtype: Its type.
         nullable: False for NOT NULL.
         comment: The description in the stream's schema.
     """
@@ -365,7 +360,6 @@ class LegalType:
     """A type of a stream with legal names of fields.
 
     Attributes:
-        dtype: The type.
         names: Path in the table → the stream's name, of fields whose names differ.
         renamed: Entries for the mapping.
     """
@@ -388,11 +382,9 @@ def legal_type(
     They are legal like column names with the style `keep`.
 
     Args:
-        dtype: The stream's type.
         old: The table's type, if the column exists.
         source: Its path in the mapping.
         target: Its path in the table.
-        rules: The rules for legal names.
         renamed: The mapping stored in the table.
     """
 

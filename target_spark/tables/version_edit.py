@@ -85,7 +85,6 @@ class VersionEdit:
 
         Args:
             table: Rows as read by the format: lines in one column for JSON, texts for CSV.
-            format_name: The format of the file.
         """
         if format_name == "json":
             return self._lines(table)

@@ -50,7 +50,6 @@ class Key:
     """A key property.
 
     Attributes:
-        name: Its name.
         path: The property of the records that holds it, and the fields that lead into it.
     """
 

@@ -16,7 +16,6 @@ class AuditGuard(Guard):
     """Lets operations look for rows that the expectations of their stream forbid.
 
     Args:
-        config: The settings.
         operations: Those of the destination, which holds the rows back.
     """
 

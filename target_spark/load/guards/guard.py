@@ -31,7 +31,6 @@ class CommitStep:
 
     Attributes:
         batch: The batch with all its files.
-        results: Results of its pieces.
         flush: What the destination commits.
         is_held: It is committed at the end of the stream instead.
         committed: What the commit tells; None for nothing.
@@ -56,7 +55,6 @@ class EndStep:
     """The end of a stream whose input has ended well.
 
     Attributes:
-        stream: Its name.
         awaits_state: Whether a STATE was to be expected: rows without one will come again.
         request: The request that rows were last written for; None if there were none.
         flushes: Flushes that were held, and are committed now.
@@ -83,7 +81,6 @@ class Guard:
         """Look at a stream before its first record.
 
         Args:
-            stream: Its schema.
             source: Name of the stream in the tap.
 
         Returns:

@@ -17,7 +17,6 @@ class _HeldFlush:
     Attributes:
         flush: The flush; without parts if they are left out.
         version: Table version of its records, if any.
-        rows: Rows of its parts.
         is_older: A newer version has been activated, so its rows are left out.
     """
 

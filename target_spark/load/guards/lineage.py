@@ -25,7 +25,6 @@ class LineageGuard(Guard):
     """Tells what each flush has done to its table.
 
     Args:
-        config: The settings.
         destination: Names its tables; the loader lets it call `changed`.
     """
 
