@@ -112,6 +112,11 @@ class Verification:
     most_vanished: float = MOST_VANISHED
     consent: str = "run the tap without a state and without bounds; --force consents to that"
 
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Return the kinds of differences that count."""
+        return (VANISHED,) if self.deletes else KINDS
+
     def repaired(self, *, can_delete: bool, part: bool) -> tuple[str, ...]:
         """Return the kinds of differences that a repair ends.
 

@@ -19,7 +19,6 @@ from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import (
     CHANGED,
     DOUBLED,
-    KINDS,
     MISSING,
     VANISHED,
     TableDifference,
@@ -98,10 +97,10 @@ class StagedComparison:
     keys: Sequence[ComparedColumn]
     columns: Sequence[ComparedColumn]
     ranges: int
-    deleted: str | None = None
-    kinds: Sequence[str] = KINDS
-    part: Backfill | None = None
-    part_column: str = ""
+    deleted: str | None
+    kinds: Sequence[str]
+    part: Backfill | None
+    part_column: str
 
     def difference(
         self, stream: str, shown: str, missing_columns: tuple[str, ...] = ()
@@ -362,7 +361,7 @@ def _sides(
         keys if wanted.deletes else columns,
         wanted.ranges,
         deleted if deleted in types else None,
-        (VANISHED,) if wanted.deletes else KINDS,
+        wanted.kinds,
         part,
         "" if part is None else plan.mapping[part.column],
     )

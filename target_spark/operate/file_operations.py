@@ -16,7 +16,7 @@ from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.settings.texts import quoted
 from shared.spark.s3a import s3a_options
 from shared.storage.urls import S3_SCHEMES, join, local_path
-from target_spark.core.differences import KINDS, VANISHED, Verification
+from target_spark.core.differences import Verification
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.files.stored_columns import TableSchema, read_table_schema
@@ -81,7 +81,7 @@ def _sides(
         request.keys,
         request.keys if wanted.deletes else columns,
         wanted.ranges,
-        kinds=(VANISHED,) if wanted.deletes else KINDS,
+        kinds=wanted.kinds,
     )
     return sides, () if wanted.deletes else lacking
 

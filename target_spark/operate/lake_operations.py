@@ -22,7 +22,6 @@ from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.settings.texts import quoted
 from target_spark.core.differences import (
     CHANGED,
-    KINDS,
     MISSING,
     VANISHED,
     TableDifference,
@@ -190,10 +189,9 @@ def compared_sides(
         deleted = None
     source = source.select(*(quoted(name) for name in names.values() if name in table.columns))
     keys = [names[key] for key in request.keys]
-    kinds = (VANISHED,) if wanted.deletes else KINDS
-    compared = keys if wanted.deletes else compared
+    compared, kinds = keys if wanted.deletes else compared, wanted.kinds
     hard = request.hard_delete
-    return RowComparison(source, table, keys, compared, wanted.ranges, deleted, hard, kinds, part)
+    return RowComparison(source, table, keys, compared, wanted.ranges, kinds, deleted, hard, part)
 
 
 def repairs(sides: RowComparison, difference: TableDifference, at: float) -> DataFrame:

@@ -15,7 +15,6 @@ from shared.settings.texts import quoted
 from target_spark.core.differences import (
     CHANGED,
     DOUBLED,
-    KINDS,
     MISSING,
     VANISHED,
     TableDifference,
@@ -45,9 +44,9 @@ class RowComparison:
     keys: Sequence[str]
     columns: Sequence[str]
     ranges: int
+    kinds: Sequence[str]
     deleted: str | None = None
     hard_delete: bool = False
-    kinds: Sequence[str] = KINDS
     part: str | None = None
 
     @property
