@@ -5,11 +5,10 @@ Maintenance compacts files, and removes what nothing needs any more.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -47,6 +46,7 @@ from target_spark.operate.table_history import (
     maintained,
     plan_keep,
 )
+from target_spark.receive.state_file import json_values
 from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
             text = source.read().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise _unusable(path, f"cannot be read ({error})") from None
-    for value in _values(text):
+    for value in json_values(text):
         state = value.get("value", value) if isinstance(value, dict) else None
         result = state.get("bookmarks") if isinstance(state, dict) else None
         if isinstance(result, dict):
@@ -142,13 +142,6 @@ def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
             marks = result.items()
             return [(f"'{name}', stream '{s}'", m) for s, m in marks if isinstance(m, dict)]
     raise _unusable(path, "is not a STATE with bookmarks")
-
-
-def _values(text: str) -> Iterator[Any]:
-    """Yield what a file may hold as one JSON text: the whole, or its last line."""
-    for part in (text, *text.splitlines()[-1:]):
-        with suppress(ValueError):
-            yield json.loads(part)
 
 
 def _unusable(path: str, why: str) -> SettingsError:

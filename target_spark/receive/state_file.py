@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError, Where
 from shared.storage.access import make_durable
@@ -154,14 +155,17 @@ def kept_state(path: str, input_fd: int) -> closing[StateFile]:
     return closing(StateFile(path, in_pipe=stat.S_ISFIFO(os.fstat(input_fd).st_mode)))
 
 
+def json_values(text: str | bytes) -> Iterator[Any]:
+    """Yield what a file may hold as one JSON text: the whole, or its last line."""
+    for part in (text, *text.splitlines()[-1:]):
+        with suppress(ValueError):
+            yield json.loads(part)
+
+
 def _is_state(data: bytes) -> bool:
     """Return whether the content of a file is empty, or JSON in whole or in the last line."""
-    lines = data.strip().splitlines()
-    for text in (data, lines[-1]) if lines else ():
-        with suppress(ValueError):
-            json.loads(text)
-            return True
-    return not lines
+    content = data.strip()
+    return not content or any(True for _ in json_values(content))
 
 
 def _seconds_since_start() -> float:
