@@ -40,12 +40,16 @@ def reject_line(reject: Reject, original: bytes) -> bytes:
         original: A line of standard input or of a batch file, or a row of it as a JSON object.
     """
     place = {"file": reject.file, "line": reject.line, "reason": reject.reason}
-    text = original.rstrip(b"\r\n")
+    return orjson.dumps({**place, **original_of(original)}) + b"\n"
+
+
+def original_of(line: bytes) -> dict[str, str]:
+    """Return the text of a rejected line or row, in base64 if it is not Unicode text."""
+    text = line.rstrip(b"\r\n")
     try:
-        return orjson.dumps({**place, "original": text.decode()}) + b"\n"
-    except (UnicodeDecodeError, orjson.JSONEncodeError):
-        coded = base64.b64encode(text).decode()
-        return orjson.dumps({**place, "original_base64": coded}) + b"\n"
+        return {"original": text.decode()}
+    except UnicodeDecodeError:
+        return {"original_base64": base64.b64encode(text).decode()}
 
 
 def read_rejects(url: str, options: StorageOptions | None = None) -> Iterator[tuple[Reject, bytes]]:

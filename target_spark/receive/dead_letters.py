@@ -8,7 +8,6 @@ targets ignore. A line that is not a RECORD message is kept as a record of the s
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ from shared.singer.messages import schema_line
 from shared.storage.access import NO_OPTIONS, StorageOptions, delete, make_durable
 from shared.storage.files import open_output
 from shared.storage.urls import join, local_path, shown
-from target_spark.convert.task_reports import read_rejects
+from target_spark.convert.task_reports import original_of, read_rejects
 from target_spark.core.events import LineRejected
 from target_spark.core.load_plans import Batch, LoadResult, Reject
 from target_spark.core.reader import loads
@@ -74,8 +73,8 @@ class DeadLetters:
         """
         urls = [url for result in results for url in result.reject_files]
         if urls:
-            rows_seen = (pair for url in urls for pair in read_rejects(url, self.options))
-            self._write(batch.token, _batch_lines(batch, rows_seen, self._now()))
+            rejects = (pair for url in urls for pair in read_rejects(url, self.options))
+            self._write(batch.token, _batch_lines(batch, rejects, self._now()))
 
     def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
         """Write lines of input that are not messages.
@@ -184,10 +183,5 @@ def _without_error(message: bytes) -> bytes:
 
 
 def _letter(original: bytes, why: dict[str, Any], stream: str | None) -> bytes:
-    text = original.rstrip(b"\r\n")
-    try:
-        kept = {"original": text.decode()}
-    except UnicodeDecodeError:
-        kept = {"original_base64": base64.b64encode(text).decode()}
-    record = {**kept, "stream": stream, **why}
+    record = {**original_of(original), "stream": stream, **why}
     return orjson.dumps({"type": "RECORD", "stream": STREAM, "record": record}) + b"\n"
