@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,15 +56,8 @@ class VersionEdit:
         Raises:
             OSError: A file cannot be opened.
         """
-        from pyarrow import parquet  # noqa: PLC0415
-
-        rows = 0
-        for url in urls:
-            with open_random(url, options) as source:
-                footer = parquet.read_metadata(source)
-            groups = map(footer.row_group, range(footer.num_row_groups))
-            rows += footer.num_rows if self.hard_delete else sum(map(_unmarked, groups))
-        return rows
+        groups = (group for url in urls for group in _row_groups(url, options))
+        return sum(group.num_rows if self.hard_delete else _unmarked(group) for group in groups)
 
     def keeps_file(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
         """Return whether a file certainly does not have rows to change, without reading its rows.
@@ -72,13 +65,7 @@ class VersionEdit:
         Raises:
             OSError: The file cannot be opened.
         """
-        if format_name != "parquet":
-            return False
-        from pyarrow import parquet  # noqa: PLC0415
-
-        with open_random(url, options) as source:
-            footer = parquet.read_metadata(source)
-        return all(self._keeps_group(footer.row_group(n)) for n in range(footer.num_row_groups))
+        return format_name == "parquet" and all(map(self._keeps_group, _row_groups(url, options)))
 
     def apply(self, table: pa.Table, format_name: str) -> tuple[pa.Table, int]:
         """Return the edited rows, and how many were changed or removed.
@@ -137,9 +124,7 @@ class VersionEdit:
     def _keeps_group(self, group: Any) -> bool:
         if group.num_rows == 0:
             return True
-        columns = {
-            group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)
-        }
+        columns = _columns(group)
         versions = columns[TABLE_VERSION].statistics if TABLE_VERSION in columns else None
         if versions is None:
             return TABLE_VERSION not in columns
@@ -152,9 +137,22 @@ class VersionEdit:
         return done and not self.hard_delete
 
 
+def _row_groups(url: str, options: StorageOptions | None) -> Iterator[Any]:
+    """Yield the metadata of the row groups of a Parquet file."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    with open_random(url, options) as source:
+        footer = parquet.read_metadata(source)
+    yield from map(footer.row_group, range(footer.num_row_groups))
+
+
+def _columns(group: Any) -> dict[str, Any]:
+    columns = map(group.column, range(group.num_columns))
+    return {column.path_in_schema: column for column in columns}
+
+
 def _unmarked(group: Any) -> int:
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema == DELETED_AT and column.statistics is not None:
-            return int(column.statistics.null_count or 0)
-    return 0
+    column = _columns(group).get(DELETED_AT)
+    if column is None or column.statistics is None:
+        return 0
+    return int(column.statistics.null_count or 0)
