@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import merge
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -154,6 +154,7 @@ class _LinePositions:
         return self._lines[self.line(row)]
 
 
+@dataclass(eq=False)
 class RowChecker:
     """Rejects the rows of files that do not fit their schema, or lack a key.
 
@@ -162,23 +163,18 @@ class RowChecker:
         strict: Whether rows must fit the schema.
     """
 
-    def __init__(
-        self,
-        schema: Mapping[str, Any],
-        names: frozenset[str] = frozenset(),
-        keys: Sequence[Key] = (),
-        *,
-        strict: bool = True,
-    ) -> None:
-        self._schema = schema
-        self._strict = strict
-        self._keys = KeyCheck(schema, keys)
-        self._free_form = is_free_form(schema)
-        self._names = names
+    schema: Mapping[str, Any]
+    names: frozenset[str] = frozenset()
+    keys: Sequence[Key] = ()
+    strict: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._keys = KeyCheck(self.schema, self.keys)
+        self._free_form = is_free_form(self.schema)
 
     @cached_property
     def _validator(self) -> RecordValidator:
-        return record_validator(json.dumps(self._schema), True)
+        return record_validator(json.dumps(self.schema), True)
 
     @cached_property
     def _shape(self) -> Shape:
@@ -187,7 +183,7 @@ class RowChecker:
 
     def fitting(self, read: RowsRead, source: pa.Table) -> RowsRead:
         """Return the rows that fit, with the others added to the rejects."""
-        if not self._strict or not read.table.num_rows:
+        if not self.strict or not read.table.num_rows:
             return read
         absent = self._absent(source)
         if self._validator.idle and not absent:
@@ -224,7 +220,7 @@ class RowChecker:
         if self._free_form:
             return self._validator.decoded(stored.column(0)[0].as_py().encode())
         values = {k: v for k, v in plain_rows(stored)[0].items() if k not in absent}
-        raw = {k: v for k, v in plain_rows(source)[0].items() if k not in self._names}
+        raw = {k: v for k, v in plain_rows(source)[0].items() if k not in self.names}
         return self._shape(values, raw)
 
 

@@ -70,7 +70,8 @@ def certain_pattern(pattern: str) -> str | None:
             return None
         written = _sequence(tree)
         pc.match_substring_regex(pa.array([""]), written)
-    except (_NoPattern, re.error, pa.ArrowInvalid, RecursionError, OverflowError):
+    # A KeyError is an item that has no counterpart here.
+    except (_NoPattern, KeyError, re.error, pa.ArrowInvalid, RecursionError, OverflowError):
         return None
     return written
 
@@ -88,13 +89,7 @@ def parsed(pattern: str) -> Any:
 
 
 def _sequence(items: Iterable[tuple[Any, Any]]) -> str:
-    return "".join(_atom(str(code), value) for code, value in items)
-
-
-def _atom(code: str, value: Any) -> str:
-    if code not in _ATOMS:
-        raise _NoPattern
-    return _ATOMS[code](value)
+    return "".join(_ATOMS[str(code)](value) for code, value in items)
 
 
 def _character(code: int) -> str:
@@ -135,18 +130,12 @@ def _group(value: tuple[Any, int, int, Any]) -> str:
     return f"(?:{_sequence(items)})"
 
 
-def _position(value: Any) -> str:
-    if str(value) not in _POSITIONS:
-        raise _NoPattern
-    return _POSITIONS[str(value)]
-
-
 _ATOMS: dict[str, Callable[[Any], str]] = {
     "LITERAL": _character,
     "NOT_LITERAL": lambda code: f"[^{_character(code)}]",
     "ANY": lambda _: r"[^\n]",
     "IN": _set,
-    "AT": _position,
+    "AT": lambda value: _POSITIONS[str(value)],
     "BRANCH": lambda value: f"(?:{'|'.join(map(_sequence, value[1]))})",
     "SUBPATTERN": _group,
     "MAX_REPEAT": _repeat,

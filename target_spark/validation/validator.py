@@ -354,17 +354,14 @@ class Shapes:
 
 def _scalar(data_type: T.DataType, is_text: bool) -> Shape:
     if isinstance(data_type, T.DecimalType):
-        if is_text:
-            return lambda value, _: str(value)
-        return (lambda value, _: ExactNumber(str(value))) if data_type.scale else _int
+        kind = str if is_text else int
+        if data_type.scale and not is_text:
+            return lambda value, _: ExactNumber(str(value))
+        return lambda value, _: kind(value)
     for kinds, shape in _SCALARS.items():
         if isinstance(data_type, kinds):
             return shape
     return lambda value, _: as_json_value(value)
-
-
-def _int(value: Any, _: Any) -> int:
-    return int(value)
 
 
 def _shortest(value: float) -> float:
