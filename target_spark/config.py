@@ -211,39 +211,34 @@ def batch_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem((name,), f"{text}, which decides instead; remove one of the two")
 
 
-def program(registry: Registry) -> Program:
-    """Describe the program."""
-    return Program(
-        name="target-spark",
-        description="Singer target that loads streams into files, Delta and Iceberg tables and "
-        "databases with Apache Spark.",
-        schema=settings_schema(registry),
-        rules=(
-            partial(table_problems, registry),
-            contradictions,
-            spark_problems,
-            transform_problems,
-            batch_problems,
-        ),
-        capabilities=(
-            "about",
-            "batch",
-            "stream-maps",
-            "schema-flattening",
-            "structured-logging",
-            "validate-records",
-            "activate-version",
-            "target-schema",
-            "hard-delete",
-            "soft-delete",
-        ),
-        setting_groups=(("path",), ("format", "catalog"), ("format", "jdbc.url")),
-    )
-
-
 REGISTRY = read_registry(settings_schema(Registry())["properties"])
 """The destinations that are installed."""
-PROGRAM = program(REGISTRY)
+PROGRAM = Program(
+    name="target-spark",
+    description="Singer target that loads streams into files, Delta and Iceberg tables and "
+    "databases with Apache Spark.",
+    schema=settings_schema(REGISTRY),
+    rules=(
+        partial(table_problems, REGISTRY),
+        contradictions,
+        spark_problems,
+        transform_problems,
+        batch_problems,
+    ),
+    capabilities=(
+        "about",
+        "batch",
+        "stream-maps",
+        "schema-flattening",
+        "structured-logging",
+        "validate-records",
+        "activate-version",
+        "target-schema",
+        "hard-delete",
+        "soft-delete",
+    ),
+    setting_groups=(("path",), ("format", "catalog"), ("format", "jdbc.url")),
+)
 SETTINGS_SCHEMA = PROGRAM.schema
 
 
