@@ -5,10 +5,10 @@ A run warns once if its flushes are so small that commits take most of its time.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -171,14 +171,7 @@ def flush_rule(strategy: Strategy, wait_seconds: float) -> FlushRule:
             return _only(rows=strategy.size, seconds=wait_seconds)
 
 
-def _only(
-    *,
-    rows: int | None = None,
-    size: int | None = None,
-    seconds: float = math.inf,
-    eager: bool = False,
-) -> SizeAndAge:
-    return SizeAndAge(rows=rows, size=size, files=None, seconds=seconds, eager=eager)
+_only = partial(SizeAndAge, size=None, files=None)
 
 
 Advice = Callable[[float], Iterable[str]]
@@ -187,12 +180,6 @@ Advice = Callable[[float], Iterable[str]]
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 50
 DOMINATING_SHARE = 0.5
-
-
-class _Sample(NamedTuple):
-    seconds: float
-    rows: int
-    size: int
 
 
 @dataclass(eq=False)
@@ -208,7 +195,10 @@ class CommitCost:
     """
 
     advice: Advice
-    _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES), init=False)
+    _samples: deque[tuple[float, int, int]] = field(
+        default_factory=lambda: deque(maxlen=MOST_SAMPLES), init=False
+    )
+    """Seconds, rows and bytes of flushes."""
     _since: float | None = field(default=None, init=False)
     _busy: float = field(default=0.0, init=False)
     _busy_until: float = field(default=0.0, init=False)
@@ -235,15 +225,13 @@ class CommitCost:
         self._busy_until = now
         if began < self._since:
             return None
-        self._samples.append(_Sample(now - began, size.rows, size.size))
+        self._samples.append((now - began, size.rows, size.size))
         return self._verdict(now - self._since)
 
     def _verdict(self, elapsed: float) -> str | None:
         if len(self._samples) < LEAST_SAMPLES or self._busy < DOMINATING_SHARE * elapsed:
             return None
-        seconds = median(sample.seconds for sample in self._samples)
-        rows = median(sample.rows for sample in self._samples)
-        size = median(sample.size for sample in self._samples)
+        seconds, rows, size = map(median, zip(*self._samples, strict=True))
         if rows >= ROWS_PER_SECOND * seconds or size >= BYTES_PER_SECOND * seconds:
             return None
         advice = "; ".join(self.advice(float(f"{seconds:.2g}")))
