@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from shared.formats.columnar_encoding import Facts, merged_facts
+from shared.formats.columnar_encoding import Facts
 from shared.singer.run_summary import RunSummary
 from target_spark.config import expectations
 from target_spark.convert.task_reports import columns_of
@@ -51,13 +51,8 @@ class ExpectationGuard(Guard):
         with self._lock:
             profile = self._profiles.setdefault(stream, Profile())
             if rows:
-                existing = profile.columns if profile.rows else columns
-                both = existing.keys() & columns.keys()
-                first = not profile.rows
-                profile.columns = {
-                    name: columns[name] if first else merged_facts(existing[name], columns[name])
-                    for name in sorted(both)
-                }
+                before = [profile.columns] if profile.rows else []
+                profile.columns = columns_of([*before, columns])
             profile.rows += rows
 
     def describe(self, summary: RunSummary) -> None:
