@@ -109,11 +109,7 @@ def read_note(text: str | None) -> Note:
 
 @dataclass(eq=False)
 class Bookmarks:
-    """The bookmarks of a STATE, parsed when first asked for.
-
-    Args:
-        state: The value of the STATE message.
-    """
+    """The bookmarks of the value of a STATE, parsed when first asked for."""
 
     state: bytes
 
@@ -289,12 +285,7 @@ def whole_segment(file: InputFile) -> Segment:
 
 
 def line_segments(source: IO[bytes], file: InputFile) -> Iterator[Segment]:
-    """Yield the segments of a staged file.
-
-    Args:
-        source: The file, at its start.
-        file: The file's plan, with marks and positions.
-    """
+    """Yield the segments of a staged file, which is at its start, by its marks and positions."""
     done, since = 0, file.since
     for size, position in file.marks:
         if size > done:

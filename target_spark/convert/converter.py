@@ -195,7 +195,12 @@ class Converter:
         is_large = sum(file.size or 0 for file in batch.files) >= least
         is_parquet = all(file.encoding.format == "parquet" for file in batch.files)
         is_kept = is_large and is_parquet and batch.making is None
-        plan = self._adoption(batch, write) if is_kept else None
+        plan: Adoption | None = None
+        if is_kept:
+            from target_spark.convert.adoption import adoption  # noqa: PLC0415
+
+            request, keys = self.tables.request(batch.stream), self.tables.keys(batch.stream)
+            plan = adoption(self.config, request, write, batch.files, keys)
         if plan is not None and not plan.adds_metadata:
             with writing(write.pending, write.options):
                 adopted = plan.parts(batch, write)
@@ -297,14 +302,6 @@ class Converter:
             form = batch.files[0].encoding.format if batch.files else "singer"
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         return read
-
-    def _adoption(self, batch: Batch, write: TableWrite) -> Adoption | None:
-        """Return how the table can have the columns of the files as they are; None if not."""
-        from target_spark.convert.adoption import adoption  # noqa: PLC0415
-
-        keys = self.tables.keys(batch.stream)
-        request = self.tables.request(batch.stream)
-        return adoption(self.config, request, write, batch.files, keys)
 
 
 def rewrite_files(

@@ -206,16 +206,15 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     source = source_columns(read.schema, add_metadata=metadata)
     records = source_records(read, making, source)
     keys = tuple(key.name for key in read.keys)
-    several = making.transform.explode is not None
-    if several or write_tasks.needs_frame(write) or read.document is not None:
-        work = _Work(source, making.transform, (), write, keys)
-        return _mapped(numbers, records, work, read.columns)
-    transform, copies = without_copies(
-        making.transform, write.struct, metadata=metadata, computed=keys
-    )
-    reads = transform.reads
-    seen = StructType([field for field in source if field.name in reads])
-    return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
+    transform, several = making.transform, making.transform.explode is not None
+    copies: tuple[Copy, ...] = ()
+    if not (several or write_tasks.needs_frame(write) or read.document is not None):
+        transform, copies = without_copies(
+            transform, write.struct, metadata=metadata, computed=keys
+        )
+        reads = transform.reads
+        source = StructType([field for field in source if field.name in reads])
+    return _mapped(numbers, records, _Work(source, transform, copies, write, keys), read.columns)
 
 
 def source_records(read: ReadPlan, making: Making, source: StructType) -> ReadPlan:

@@ -88,9 +88,7 @@ def carried(field: StructField) -> StructField:
     """Return the field with types that Spark can exchange with Arrow, at any depth."""
 
     def carry(kind: DataType) -> DataType:
-        if isinstance(kind, T.YearMonthIntervalType):
-            return T.IntegerType()
-        return T.StringType() if isinstance(kind, TEXT_ONLY) else kind
+        return T.IntegerType() if isinstance(kind, T.YearMonthIntervalType) else _as_text(kind)
 
     return T.StructField(field.name, mapped(field.dataType, carry), True)
 
@@ -104,20 +102,19 @@ def _restored(field: StructField, variants: bool) -> Column:
     """Return the column with its own type after its way through Arrow; variants if asked."""
 
     def months(kind: DataType) -> DataType:
-        if isinstance(kind, T.YearMonthIntervalType):
-            return T.YearMonthIntervalType(1, 1)
-        return texts(kind)
+        is_interval = isinstance(kind, T.YearMonthIntervalType)
+        return T.YearMonthIntervalType(1, 1) if is_interval else _as_text(kind)
 
-    def texts(kind: DataType) -> DataType:
-        return T.StringType() if isinstance(kind, TEXT_ONLY) else kind
-
-    column = _column(field.name)
+    column, own = _column(field.name), mapped(field.dataType, _as_text)
     if variants and isinstance(field.dataType, T.VariantType):
         return parse_json(column)
-    if carried(field).dataType == mapped(field.dataType, texts):
+    if carried(field).dataType == own:
         return column
-    in_months = column.cast(mapped(field.dataType, months))
-    return in_months.cast(mapped(field.dataType, texts))
+    return column.cast(mapped(field.dataType, months)).cast(own)
+
+
+def _as_text(kind: DataType) -> DataType:
+    return T.StringType() if isinstance(kind, TEXT_ONLY) else kind
 
 
 def _column(name: str) -> Column:

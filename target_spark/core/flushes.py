@@ -119,14 +119,8 @@ class FilesPiece:
             return None
         if self.replay is not None or after.replay is not None:
             return None
-        return FilesPiece(
-            self.index,
-            self.line,
-            self.files + after.files,
-            self.rows + after.rows,
-            self.size + after.size,
-            (*messages, after),
-        )
+        files, rows = self.files + after.files, self.rows + after.rows
+        return FilesPiece(self.index, self.line, files, rows, size, (*messages, after))
 
 
 @dataclass

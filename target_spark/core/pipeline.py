@@ -253,21 +253,16 @@ class Pipeline:
         old = stream.schema
         # Taps repeat their SCHEMA, some before each page of records: only another one closes a
         # batch.
-        if stream.has_failed or (old.schema, old.key_properties) == (
-            event.schema,
-            event.key_properties,
-        ):
+        schema, keys = event.schema, event.key_properties
+        if stream.has_failed or (old.schema, old.key_properties) == (schema, keys):
             return
-        serial = old.serial + 1
-        schema = StreamSchema(
-            event.stream, event.schema, event.key_properties, serial, event.source
-        )
+        new = StreamSchema(event.stream, schema, keys, old.serial + 1, event.source)
         # Planned before the batch is closed: if the maps refuse the new SCHEMA, the records before
         # it are loaded by the old one.
-        plan = self._planned(stream, schema, event.line)
+        plan = self._planned(stream, new, event.line)
         if not stream.has_failed:
             self._batches.close(stream, self._now)
-            stream.schema, stream.plan = schema, plan or LoadPlan()
+            stream.schema, stream.plan = new, plan or LoadPlan()
 
     def _first_schema(self, event: ev.SchemaSeen) -> None:
         schema = StreamSchema(event.stream, event.schema, event.key_properties, 0, event.source)
@@ -402,11 +397,9 @@ class Pipeline:
 
     def _is_empty(self, stream: Stream) -> bool:
         """Return whether a STATE says that a stream was read, and had no rows."""
-        is_read = (
-            self._uncovered.line > stream.first_line and stream.is_loaded and not stream.has_keys
-        )
+        is_read = self._uncovered.line > stream.first_line and not stream.has_keys
         has_failed = self._failures.error is not None or stream.has_failed or stream.end.has_failed
-        return self.creates_empty and is_read and not has_failed
+        return self.creates_empty and stream.is_loaded and is_read and not has_failed
 
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()

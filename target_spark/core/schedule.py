@@ -38,11 +38,13 @@ class Job:
     """A piece of work.
 
     Attributes:
+        stream: Its stream, whose other work may have to wait.
         is_light: It takes no place of others: the input waits for it.
         began_at: Start of its last attempt.
         due: Earliest start of a retry; of files that wait for more, the latest one.
     """
 
+    stream: Stream
     is_light: bool = False
     failures: int = 0
     began_at: float = 0.0
@@ -53,7 +55,6 @@ class Job:
 class Conversion(Job):
     """A piece of a flush to be converted."""
 
-    stream: Stream
     flush: PendingFlush
     piece: Piece
 
@@ -62,7 +63,6 @@ class Conversion(Job):
 class Turn(Job):
     """The first step of a stream."""
 
-    stream: Stream
     step: Step
 
 

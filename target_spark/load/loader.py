@@ -480,14 +480,14 @@ class Loader:
             return 0
         for see in self._at["before_change"]:
             see(stream.stream)
-        rows_seen: list[TableDifference] = []
+        differences: list[TableDifference] = []
         # A loader of its own: same table, but keys alone, no lease (this run has it), and no way to
         # leave a bad key out, as its row would count as gone.
         own = Loader(
             replace(
                 config,
                 verification=Verification(
-                    rows_seen.append,
+                    differences.append,
                     repair=True,
                     deletes=True,
                     most_vanished=stream_settings(config, stream.stream).max_deleted_share,
@@ -505,7 +505,7 @@ class Loader:
             own.finish(stream.stream)
         finally:
             own.close()
-        return sum(map(_deleted_rows, rows_seen))
+        return sum(map(_deleted_rows, differences))
 
 
 def _deleted_rows(difference: TableDifference) -> int:

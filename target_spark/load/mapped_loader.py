@@ -104,8 +104,8 @@ class MappedLoader:
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
         """See `Loader.recall`: what any output has, as a killed run may have committed some."""
-        rows_seen = [self._loader.recall(o.schema, stream.stream) for o in self._of(stream)]
-        return max(rows_seen, key=len, default=())
+        segments = (self._loader.recall(o.schema, stream.stream) for o in self._of(stream))
+        return max(segments, key=len, default=())
 
     def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """See `Loader.cover`."""
@@ -280,9 +280,9 @@ class MappedLoader:
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
-    def _log_notes(self, stream: str, rows_seen: Sequence[StreamOutput]) -> None:
-        lines = [] if rows_seen else [f"stream '{stream}' is not loaded: removed by stream_maps"]
-        for output in rows_seen:
+    def _log_notes(self, stream: str, outcome: Sequence[StreamOutput]) -> None:
+        lines = [] if outcome else [f"stream '{stream}' is not loaded: removed by stream_maps"]
+        for output in outcome:
             lines += [f"stream '{output.stream}': {note}" for note in output.notes]
         for line in lines:
             if line not in self._logged:
@@ -290,14 +290,10 @@ class MappedLoader:
                 _log.info("%s", line)
 
 
-def _reads(rows_seen: Sequence[StreamOutput]) -> frozenset[str] | None:
+def _reads(outcome: Sequence[StreamOutput]) -> frozenset[str] | None:
     """Return the properties that outputs need; None for all."""
-    reads: frozenset[str] = frozenset()
-    for output in rows_seen:
-        if output.transform is None:
-            return None
-        reads |= output.transform.reads
-    return reads
+    reads = [output.transform.reads for output in outcome if output.transform is not None]
+    return frozenset[str]().union(*reads) if len(reads) == len(outcome) else None
 
 
 def _pruned(

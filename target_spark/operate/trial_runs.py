@@ -55,13 +55,11 @@ def verify(
 ) -> None:
     """Compare the tables with a whole Singer message stream; write what differs.
 
+    The options are those of `Verification`.
+
     Args:
         input_fd: Descriptor of the messages.
         output: Takes one line of JSON for each table.
-        ranges: Number of ranges of hashed keys.
-        repair: Change the rows that differ.
-        force: Consent to the deletion of many rows.
-        deletes: Look for vanished keys alone.
 
     Raises:
         DifferenceError: A table differs, and was not repaired.

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import TableRequest
 
-_UNITS = {
-    unit: unit.rstrip("s") + "s"
-    for unit in ("year", "month", "day", "hour", "years", "months", "days", "hours")
-}
+_UNITS = ("year", "month", "day", "hour")
 _TRANSFORM = re.compile(r"(?P<name>\w+)\s*\((?:\s*(?P<number>\d+)\s*,)?\s*(?P<column>.+?)\s*\)")
 
 
@@ -85,8 +82,9 @@ def _missing(text: str, stream: str, setting: str) -> SettingsError:
 def _transform(result: re.Match[str]) -> PartitionField | None:
     name, number = result["name"].lower(), result["number"]
     column = result["column"].strip("`")
-    if name in _UNITS and number is None:
-        return PartitionField(column, _UNITS[name])
+    unit = name.removesuffix("s")
+    if unit in _UNITS and number is None:
+        return PartitionField(column, f"{unit}s")
     if name in {"bucket", "truncate"} and number is not None and int(number) > 0:
         return PartitionField(column, name, int(number))
     return None

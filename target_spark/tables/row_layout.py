@@ -16,7 +16,7 @@ from shared.spark.session import try_cast
 from target_spark.tables.evolution import Projected
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
-_COMPARABLE = (
+_COMPARABLE: tuple[tuple[type[T.DataType], ...], ...] = (
     (T.NumericType, T.StringType),
     (T.DateType, T.StringType),
     (T.BooleanType, T.StringType),
@@ -63,14 +63,10 @@ def _column(item: Projected, have: T.DataType | None) -> Column:
 
 def _exact(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
     """Return the value as the wanted type if that holds it exactly; else null."""
-    if not any(_is_one_of(have, kinds) and _is_one_of(want, kinds) for kinds in _COMPARABLE):
+    if not any(isinstance(have, kinds) and isinstance(want, kinds) for kinds in _COMPARABLE):
         return F.lit(None).cast(want)
     cast = try_cast(value, want)
     return F.when(try_cast(cast, have) == value, cast)
-
-
-def _is_one_of(dtype: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
-    return isinstance(dtype, kinds)
 
 
 def _cast(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
