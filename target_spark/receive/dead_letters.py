@@ -98,34 +98,28 @@ class DeadLetters:
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
         url = join(self.path, f"{name}.jsonl")
+        path = local_path(url)
+        # An object appears once it is whole; a local file gets its name then.
+        hidden = url if path is None else join(str(Path(path).parent), f".{name}.part")
         try:
-            path = local_path(url)
-            if path is None:
-                self._upload(url, lines)
-                return
-            hidden = join(str(Path(path).parent), f".{name}.part")
-            with open_output(hidden) as sink:
+            with open_output(hidden, options=self.options) as sink:
                 sink.writelines(lines)
-            make_durable(hidden)
-            Path(hidden).rename(path)
-            make_durable(str(Path(path).parent))
-        except Exception as error:
+            if path is not None:
+                make_durable(hidden)
+                Path(hidden).rename(path)
+                make_durable(str(Path(path).parent))
+        except BaseException as error:
+            # Closing has flushed the buffered lines to the file.
+            with contextlib.suppress(OSError):
+                delete(hidden, self.options)
+            if not isinstance(error, Exception):
+                raise
             reason = reason_of(error) if isinstance(error, OSError) else error
             raise DestinationError(
                 f"dead letters cannot be written to '{shown(url)}': {reason}",
                 where=Where(setting="failure.dead_letter_path"),
                 hint=failure_hint(url, error) if isinstance(error, OSError) else "",
             ) from error
-
-    def _upload(self, url: str, lines: Iterable[bytes]) -> None:
-        try:
-            with open_output(url, options=self.options) as sink:
-                sink.writelines(lines)
-        except BaseException:
-            # Closing has flushed the buffered lines to the file.
-            with contextlib.suppress(OSError):
-                delete(url, self.options)
-            raise
 
 
 def _batch_lines(

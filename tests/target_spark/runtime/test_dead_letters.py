@@ -143,3 +143,4 @@ def test_half_a_file_is_never_seen(tmp_path):
     with pytest.raises(DestinationError):
         DeadLetters(str(tmp_path / "dlq"), "run").write_lines(1, lines())
     assert [p for p in (tmp_path / "dlq").iterdir() if not p.name.startswith(".")] == []
+    assert list((tmp_path / "dlq").iterdir()) == []
