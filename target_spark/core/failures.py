@@ -119,10 +119,6 @@ class Failures:
         error.name_stream(stream.schema.stream)
         return True
 
-    def bad_input(self, line: int, error: BaseException) -> None:
-        """Let a bad line end the input."""
-        self.error, self.bad_line = error, line
-
     def report_earlier(self, job: Conversion, error: BaseException) -> None:
         """Report a bad place of discarded input instead of one behind it."""
         piece, line = job.piece, job.piece.line
@@ -133,7 +129,7 @@ class Failures:
         elif isinstance(piece, FilesPiece) and piece.messages:
             return
         if line < self.bad_line:
-            self.bad_input(line, error)
+            self.error, self.bad_line = error, line
 
     def over_budget(
         self, job: Conversion, rows: int, rejected: int, *, is_over: bool

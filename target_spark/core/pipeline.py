@@ -586,7 +586,7 @@ class Pipeline:
 
     def _discard_from(self, line: int, error: BaseException) -> None:
         """Discard the input from the last STATE before a bad line on."""
-        self._failures.bad_input(line, error)
+        self._failures.error, self._failures.bad_line = error, line
         # The end closes the open batches: what came before the bad line is loaded as at a good end.
         if not self._ended:
             self._end()

@@ -131,7 +131,9 @@ def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
     text = b"" if match is None else line[match.end() :].rstrip().removesuffix(b"}").strip()
     if loads(text) is INVALID:
         try:
-            text = _member(line.decode().strip(), "value").encode()
+            members = _members(line.decode().strip())
+            # Of the last one if the key occurs twice.
+            text = [member for name, _, member in members if name == "value"][-1].encode()
         except (ValueError, RecursionError):
             raise MalformedError(f"with a 'value' {_INEXACT}") from None
     return ev.StateSeen(text, number)
@@ -170,11 +172,6 @@ def complete_type(line: bytes) -> object:
         for name, value, _ in _members(text):
             result = value if name == "type" else result
     return result
-
-
-def _member(text: str, key: str) -> str:
-    """Return the text of a member of a JSON object; of the last one if the key occurs twice."""
-    return [value for name, _, value in _members(text) if name == key][-1]
 
 
 def _members(text: str) -> Iterator[tuple[str, Any, str]]:

@@ -242,7 +242,9 @@ def rewind(
     histories = tables.histories()
     chosen = {history.name for history in _named(histories, names)}
     plan = plan_rewind(histories, target_of(to, histories), chosen)
-    problems = [*plan.problems, *_unreadable(tables, plan)]
+    changing = [one for one in plan.returns if not one.is_there]
+    obstacles = (tables.why_not(one.history, one.commit) for one in changing)
+    problems = [*plan.problems, *filter(None, obstacles)]
     _report(plan)
     if problems or plan.state is None:
         raise DestinationError(
@@ -258,10 +260,9 @@ def rewind(
         _log.info("dry run: nothing was changed; the STATE would be %s", plan.state.state)
         return None
     with tables.alone(histories):
-        for one in plan.returns:
-            if not one.is_there:
-                tables.restore(one.history, one.commit)
-                _log.info("'%s' is what it was in version %s", one.history.name, one.commit.version)
+        for one in changing:
+            tables.restore(one.history, one.commit)
+            _log.info("'%s' is what it was in version %s", one.history.name, one.commit.version)
         for history in histories:
             tables.void_notes(history)
     return plan.state.state
@@ -293,13 +294,6 @@ def _named(histories: Sequence[TableHistory], names: Sequence[str]) -> list[Tabl
             where=Where(setting="--table"),
         )
     return [history for history in histories if not names or history.name in names]
-
-
-def _unreadable(tables: LakeTables, plan: RewindPlan) -> Iterator[str]:
-    for one in plan.returns:
-        why = None if one.is_there else tables.why_not(one.history, one.commit)
-        if why is not None:
-            yield why
 
 
 def _report(plan: RewindPlan) -> None:

@@ -60,13 +60,8 @@ class TableHistory:
         return self.commits[0].base is None
 
     @property
-    def is_ours(self) -> bool:
-        """Return whether a run has loaded into it."""
-        return any(commit.mark is not None for commit in self.commits)
-
-    @property
     def streams(self) -> frozenset[str]:
-        """Return the streams that were loaded into it."""
+        """Return the streams that were loaded into it; none if it is not ours."""
         return frozenset(c.mark.stream for c in self.commits if c.mark is not None)
 
     def lineage(self, commit: TableCommit) -> Iterator[TableCommit]:

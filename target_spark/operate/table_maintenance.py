@@ -217,7 +217,7 @@ class LakeTables:
                 hint="`path` must be that of the loads",
             ) from error
         results = (self._history(name, place) for name, place in sorted(places.items()))
-        return [history for history in results if history is not None and history.is_ours]
+        return [history for history in results if history is not None and history.streams]
 
     @contextmanager
     def alone(self, histories: Sequence[TableHistory]) -> Iterator[None]:

@@ -89,8 +89,9 @@ class ActionExecutor:
                 self._inputs[action.file] = self.staging.complete(action.file)
             case ev.RemoveFile():
                 self._remove_file(action.file)
-            case ev.DiscardPieces():
-                self._discard_pieces(action)
+            case ev.DiscardPieces(flush, header, first):
+                pieces = self._converted.get(flush, {})
+                self._give_up(header, pieces, [number for number in pieces if number >= first])
             case ev.Forget():
                 self._forget(action)
             case ev.EmitState():
@@ -216,11 +217,6 @@ class ActionExecutor:
                 _logger.info(
                     "stream '%s': loaded by %s (%s)", stream, engine, reason, extra=IN_SUMMARY
                 )
-
-    def _discard_pieces(self, action: ev.DiscardPieces) -> None:
-        pieces = self._converted.get(action.flush, {})
-        late = [number for number in pieces if number >= action.first]
-        self._give_up(action.header, pieces, late)
 
     def _give_up(self, header: Batch, pieces: dict[int, _Piece], numbers: Sequence[int]) -> None:
         """Take the results of pieces out of a flush; their parts are removed after the run."""

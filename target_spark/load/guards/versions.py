@@ -47,8 +47,13 @@ class VersionGuard(Guard):
 
     def are_ignored(self, stream: str) -> bool:
         """Return whether table versions of a stream are ignored; warn about it once in a run."""
-        why = self._why_ignored(stream)
-        if why is None:
+        if not self.config.add_record_metadata:
+            why = "'add_record_metadata' is false"
+        elif stream_settings(self.config, stream).method == "history":
+            why = "'history' leaves unchanged rows at the version of the table that they came with"
+        elif not self.is_supported:
+            why = f"not supported by format '{self.config.format}'"
+        else:
             return False
         with self._lock:
             has_warned, self._has_warned = self._has_warned, True
@@ -64,12 +69,3 @@ class VersionGuard(Guard):
         if request.replaces_source and not has_rows:
             self._emptied.add(request.stream)
         return VersionEdit(version, request.hard_delete, time.time(), has_rows)
-
-    def _why_ignored(self, stream: str) -> str | None:
-        if not self.config.add_record_metadata:
-            return "'add_record_metadata' is false"
-        if stream_settings(self.config, stream).method == "history":
-            return "'history' leaves unchanged rows at the version of the table that they came with"
-        if not self.is_supported:
-            return f"not supported by format '{self.config.format}'"
-        return None
