@@ -24,6 +24,7 @@ import json
 import math
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -293,22 +294,29 @@ class _Helpers:
         if len(text) >= self._slow.get(pattern, sys.maxsize):
             return False
         parts = [part.encode("utf-8", "surrogatepass") for part in (pattern, text)]
+        request = struct.pack("qq", *map(len, parts)) + b"".join(parts)
         with self._lock:
-            process = self._running()
-            assert process.stdin is not None  # noqa: S101
-            assert process.stdout is not None  # noqa: S101
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(struct.pack("qq", *map(len, parts)) + b"".join(parts))
-                process.stdin.flush()
-            # Nothing comes from a helper that its own alarm has ended: the next search starts
-            # another.
-            if process.stdout.read(1):
+            # A helper that something else has ended, as Ctrl-C does, says nothing of the text.
+            answers = (self._answer(request) for _ in range(2))
+            if next((one for one in answers if one is not None), False):
                 return True
-            self._process = None
             self._slow[pattern] = len(text)
-            with contextlib.suppress(BrokenPipeError):
-                process.communicate()
         return False
+
+    def _answer(self, request: bytes) -> bool | None:
+        """Return whether a helper's search ends before its alarm; None if neither ends it."""
+        process = self._running()
+        assert process.stdin is not None  # noqa: S101
+        assert process.stdout is not None  # noqa: S101
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(request)
+            process.stdin.flush()
+        if process.stdout.read(1):
+            return True
+        self._process = None
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate()
+        return False if process.returncode == -signal.SIGALRM else None
 
     def _running(self) -> subprocess.Popen[bytes]:
         # A process that was forked off must not talk to the helper of its parent.
