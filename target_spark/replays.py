@@ -188,7 +188,8 @@ class Journal:
             if index < self._matched:
                 return True
             first = self.inherited[0] if self.inherited and index == self._matched else None
-            if first is None or _content(first.segment) != _content(whole):
+            old = None if first is None else (first.segment.lines, first.segment.digest)
+            if first is None or old != (whole.lines, whole.digest):
                 self._end_replay()
                 return False
             del self.inherited[0]
@@ -390,10 +391,6 @@ def _in_front(block: bytes, at: int) -> re.Match[bytes] | None:
     if not block.startswith(b"{", first) or _NESTED.search(block, first + 1, at):
         return None
     return _EXTRACTED.match(block, at)
-
-
-def _content(segment: Segment) -> tuple[int, str]:
-    return segment.lines, segment.digest
 
 
 def _digest_of(value: Any) -> str:

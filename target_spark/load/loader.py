@@ -153,10 +153,7 @@ class Loader:
         }
 
     def plan(self, stream: StreamSchema) -> LoadPlan | None:
-        """Plan the load of a new SCHEMA.
-
-        Returns:
-            How the stream is loaded; None if its records are ignored.
+        """Plan the load of a new SCHEMA; return None if the records of its stream are ignored.
 
         Raises:
             SettingsError: The stream would share its table with another one and lose rows, or its
@@ -466,9 +463,7 @@ class Loader:
         """Delete the rows whose keys are in none of the files, or mark them, in one commit.
 
         It is a run of `verify --deletes --repair` within this one. Repeated, it changes nothing.
-
-        Returns:
-            Number of the rows.
+        Returns the number of rows.
 
         Raises:
             DifferenceError: They are too many; nothing has changed.

@@ -52,9 +52,6 @@ from target_spark.run_settings import TargetConfig
 _log = logging.getLogger(__name__)
 
 
-Bookmarks = list[tuple[str, Mapping[str, Any]]]
-
-
 class TableMaintenance:
     """Maintains tables by the settings.
 
@@ -120,7 +117,7 @@ class TableMaintenance:
         return {version: who for version, who in results if version is not None}
 
 
-def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
+def bookmarks_in(path: str, options: StorageOptions) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the bookmarks in a state file of a tap, each with a name for messages.
 
     Args:

@@ -48,12 +48,11 @@ class ReplayGuard(Guard):
         # Lines of each segment that may be replayed; 0 for a batch file.
         expected = tuple(entry.segment.lines for entry in note.entries)
         if expected:
-            count = sum(expected)
             _log.info(
                 "stream '%s': an earlier run was interrupted; %d records that it committed are "
                 "skipped if they are replayed",
                 name,
-                count,
+                sum(expected),
             )
         return expected
 
