@@ -14,7 +14,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
@@ -49,7 +49,6 @@ from target_spark.destinations.databases.run_resources import (
     DatabaseLeases,
     Ledger,
     RunResources,
-    named_schema,
 )
 from target_spark.destinations.databases.sink import DATABASES, PREFIX, StagingSink
 from target_spark.destinations.databases.table_work import (
@@ -205,25 +204,6 @@ REJECTS = "target-spark-rejects-"
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class JdbcTarget:
-    """The settings of databases.
-
-    Attributes:
-        place: The database.
-        conflicts: The setting `type_conflicts`.
-        style: The setting `column_names`.
-        pending: Folder for files of rejected records; None if they are not kept.
-        expiry: The setting `overlapping_runs.expiry_seconds`.
-    """
-
-    place: DatabaseAddress
-    conflicts: str = "fail"
-    style: str = "keep"
-    pending: OwnedFolder | RemoteFolder | None = None
-    expiry: int = 60
-
-
 def jdbc_destination(config: TargetConfig, _: Tools | None = None) -> JdbcDestination:
     """Return the destination of a configuration; only executors use Spark.
 
@@ -232,14 +212,13 @@ def jdbc_destination(config: TargetConfig, _: Tools | None = None) -> JdbcDestin
     """
     if not isinstance(config.block, JdbcSettings):
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
-    target = JdbcTarget(
-        place=address_of(config.block),
+    return JdbcDestination(
+        address_of(config.block),
         conflicts=config.type_conflicts,
         style=config.column_names,
         pending=_rejects_folder(config),
         expiry=config.overlapping_runs.expiry_seconds,
     )
-    return JdbcDestination(target)
 
 
 def _rejects_folder(config: TargetConfig) -> OwnedFolder | RemoteFolder | None:
@@ -259,19 +238,28 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | RemoteFolder | None:
 
 
 class JdbcDestination(Destination):
-    """See `Destination`."""
+    """See `Destination`.
+
+    Files of rejected records are in the folder `pending`; None if they are not kept.
+    """
 
     may_refuse = True
 
-    def __init__(self, target: JdbcTarget) -> None:
-        self._target = target
-        self._database: Database = DATABASES[target.place.kind]()
-        self._rules = replace(self._database.rules, style=target.style)
+    def __init__(
+        self,
+        place: DatabaseAddress,
+        *,
+        conflicts: str = "fail",
+        style: str = "keep",
+        pending: OwnedFolder | RemoteFolder | None = None,
+        expiry: int = 60,
+    ) -> None:
+        self._place, self._conflicts, self._pending = place, conflicts, pending
+        self._database: Database = DATABASES[place.kind]()
+        self._rules = replace(self._database.rules, style=style)
         self._run = uuid.uuid4().hex[:12]
-        self._resources = RunResources(self._database, target.place, self._run)
-        self._leases = DatabaseLeases(
-            self._database, target.place, self._resources, self._rules, target.expiry
-        )
+        self._resources = RunResources(self._database, self._place, self._rules, self._run)
+        self._leases = DatabaseLeases(self._resources, expiry)
         self._lock = threading.RLock()
         self._idle: Connection | None = None
         self._held: dict[str, list[Flush]] = {}
@@ -288,12 +276,12 @@ class JdbcDestination(Destination):
         return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
 
     def dataset(self, name: TableName) -> DatasetName:
-        place, parts = self._target.place, self._parts(name)
+        place, parts = self._place, self._parts(name)
         inside = [place.name, *parts] if place.kind == "postgresql" else parts
         return table_name(place.kind, place.hosts[0], place.ports[0], inside)
 
     def _parts(self, name: TableName) -> list[str]:
-        place = self._target.place
+        place = self._place
         unnamed = "public" if place.kind == "postgresql" else place.name
         return [legal_name(part, self._rules) for part in (name.schema or unnamed, name.table)]
 
@@ -307,12 +295,12 @@ class JdbcDestination(Destination):
                 self._database.sql.view(work.place, request, same, self._rules)
             columns = staged_columns(self._database, request.struct)
             sink = StagingSink(
-                self._target.place, work.place.schema, self._run, columns, bool(keys_of(request))
+                self._place, work.place.schema, self._run, columns, bool(keys_of(request))
             )
-        rejects, encoding = self._target.pending, Encoding("parquet", "none")
+        rejects, encoding = self._pending, Encoding("parquet", "none")
         if isinstance(rejects, RemoteFolder):
             return TableWrite(rejects.pending, encoding, request.struct, rejects.options, sink)
-        pending = str(self._target.place if rejects is None else rejects.path)
+        pending = str(self._place if rejects is None else rejects.path)
         return TableWrite(pending, encoding, request.struct, sink=sink)
 
     def _warn_computed(self, request: TableRequest, plan: TablePlan) -> None:
@@ -386,8 +374,8 @@ class JdbcDestination(Destination):
             with contextlib.suppress(Exception):
                 idle.close()
         self._resources.close()
-        if self._target.pending:
-            self._target.pending.close()
+        if self._pending:
+            self._pending.close()
 
     def _append(self, flush: Flush) -> Committed | None:
         request, committed = flush.request, None
@@ -547,7 +535,7 @@ class JdbcDestination(Destination):
     def work(self, request: TableRequest) -> Iterator[TableWork]:
         """Yield the work on one table, over a session that no other thread uses meanwhile."""
         with self._connected(request) as connection:
-            schema = self._resources.schema(connection, request.name.schema, self._rules)
+            schema = self._resources.schema(connection, request.name.schema)
             work = self._work_in(schema, request, connection)
             self._claim(work.place, request.stream)
             yield work
@@ -556,13 +544,13 @@ class JdbcDestination(Destination):
     def _looking(self, request: TableRequest) -> Iterator[TableWork]:
         """Yield the work on one table for a look: neither schema nor ledger need be there."""
         with self._connected(request) as connection:
-            schema = named_schema(self._database, connection, request.name.schema, self._rules)
+            schema = self._resources.named(connection, request.name.schema)
             yield self._work_in(schema, request, connection)
 
     @contextlib.contextmanager
     def _connected(self, request: TableRequest) -> Iterator[Connection]:
         where = Where(stream=request.stream)
-        with explain_errors(self._database, self._target.place, where):
+        with explain_errors(self._database, self._place, where):
             connection = self._session()
             try:
                 yield connection
@@ -577,7 +565,7 @@ class JdbcDestination(Destination):
         idle = self._take_idle()
         if idle is not None and is_alive(self._database, idle):
             return idle
-        return self._database.connect(self._target.place)
+        return self._database.connect(self._place)
 
     def _take_idle(self) -> Connection | None:
         with self._lock:
@@ -607,7 +595,7 @@ class JdbcDestination(Destination):
             place,
             Ledger(self._database, place, self._run),
             self._rules,
-            self._target.conflicts,
+            self._conflicts,
         )
 
     def _claim(self, place: TablePlace, stream: str) -> None:

@@ -15,11 +15,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from typing import ClassVar
 
 from shared.errors import DestinationError
-from target_spark.core.load_plans import TableName, TableRequest
+from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.databases.database import Database, explain_errors, is_alive
 from target_spark.destinations.databases.database_tables import (
     Connection,
@@ -28,7 +29,7 @@ from target_spark.destinations.databases.database_tables import (
     TablePlace,
 )
 from target_spark.destinations.databases.sink import PREFIX
-from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES
+from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
 from target_spark.destinations.leases import Holder, holder_of, this_run
 from target_spark.replays import Note, read_note
 from target_spark.tables.table_changes import NameRules, legal_name
@@ -193,9 +194,7 @@ class Ledger:
                 cursor.execute(statement, (name, self.place.table, source))
 
     def _may_delete(self, cursor: Cursor) -> bool:
-        ledger = self.database.sql.table(TablePlace(self.place.schema, LEDGER))
-        cursor.execute(self.database.sql.may_delete, (ledger,))
-        return bool(cursor.fetchone()[0])
+        return self.database.sql.may_delete(cursor, TablePlace(self.place.schema, LEDGER))
 
     def _remove(self, cursor: Cursor, condition: str, argument: str) -> int:
         """Remove entries of the table, or void them if the user may not delete; return how many."""
@@ -222,31 +221,36 @@ _log = logging.getLogger(__name__)
 _SETUP_LOCK = "target-spark setup"
 
 
+@dataclass(eq=False)
 class RunResources:
     """Holds the lock that shows other runs that this run is alive; usable from any thread."""
 
-    def __init__(self, database: Database, place: DatabaseAddress, run: str) -> None:
-        self._database = database
-        self._place = place
-        self._run = run
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._schemas: dict[str | None, str] = {}
+    database: Database
+    place: DatabaseAddress
+    rules: NameRules
+    run: str
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _connection: Connection | None = field(default=None, init=False)
+    _schemas: dict[str | None, str] = field(default_factory=dict, init=False)
 
-    def schema(self, connection: Connection, name: str | None, rules: NameRules) -> str:
-        """Return the legal name of an existing schema with a ledger; create it if it is missing.
+    def named(self, connection: Connection, schema: str | None) -> str:
+        """Return the legal name of a schema, which need not exist; None is the session's own."""
+        if schema is not None:
+            return legal_name(schema, self.rules)
+        cursor = connection.cursor()
+        cursor.execute(self.database.sql.current_schema)
+        return str(cursor.fetchone()[0])
 
-        The first call also removes the staging tables of killed runs.
+    def schema(self, connection: Connection, name: str | None) -> str:
+        """Return a schema like `named`, with a ledger; create it if it is missing.
 
-        Args:
-            connection: A session whose transaction may be ended.
-            name: Requested name; None for the session's default schema.
-            rules: Rules for names.
+        The first call also removes the staging tables of killed runs. It may end the transaction of
+        the session.
         """
         with self._lock:
             self._hold()
             if name not in self._schemas:
-                self._schemas[name] = self._ready(connection, name, rules)
+                self._schemas[name] = self._ready(connection, name)
             return self._schemas[name]
 
     def close(self) -> None:
@@ -257,22 +261,22 @@ class RunResources:
                 return
             with contextlib.suppress(Exception):
                 for schema in set(self._schemas.values()):
-                    self._drop_stages(connection, schema, self._run)
+                    self._drop_stages(connection, schema, self.run)
             with contextlib.suppress(Exception):
                 connection.close()
 
     def _hold(self) -> None:
         """Acquire the lock, again if its connection has been lost."""
-        if self._connection is None or not is_alive(self._database, self._connection):
+        if self._connection is None or not is_alive(self.database, self._connection):
             self._connection = None
-            connection = self._database.connect(self._place)
-            self._database.sql.lock(connection.cursor(), run_lock(self._run))
+            connection = self.database.connect(self.place)
+            self.database.sql.lock(connection.cursor(), run_lock(self.run))
             connection.commit()
             self._connection = connection
 
-    def _ready(self, connection: Connection, name: str | None, rules: NameRules) -> str:
-        sql, cursor = self._database.sql, connection.cursor()
-        schema = named_schema(self._database, connection, name, rules)
+    def _ready(self, connection: Connection, name: str | None) -> str:
+        sql, cursor = self.database.sql, connection.cursor()
+        schema = self.named(connection, name)
         sql.lock(cursor, _SETUP_LOCK)
         cursor.execute(sql.has_schema, (schema,))
         if cursor.fetchone() is None:
@@ -285,12 +289,12 @@ class RunResources:
 
     def _prepare_ledger(self, cursor: Cursor, schema: str) -> None:
         """Create and change only what is missing: the user need not own the ledger."""
-        sql = self._database.sql
+        sql = self.database.sql
         for name, statement in sql.create_ledger(schema).items():
-            if self._database.describe(cursor, TablePlace(schema, name)) is None:
+            if self.database.describe(cursor, TablePlace(schema, name)) is None:
                 cursor.execute(statement)
         place = TablePlace(schema, LEDGER)
-        table = self._database.describe(cursor, place)
+        table = self.database.describe(cursor, place)
         present = {column.name for column in table.columns} if table else set()
         for name, kind in sql.ledger_columns.items():
             if name not in present:
@@ -300,12 +304,12 @@ class RunResources:
         cursor = connection.cursor()
         stages = self._stages(cursor, schema, "")
         for run in {table[len(PREFIX) :].rpartition("_")[0] for table in stages}:
-            if run != self._run and self._database.sql.is_free(cursor, run_lock(run)):
+            if run != self.run and self.database.sql.is_free(cursor, run_lock(run)):
                 try:
                     # Its session waits only shortly for locks from then on.
                     with (
-                        explain_errors(self._database, self._place),
-                        contextlib.closing(self._database.connect(self._place)) as own,
+                        explain_errors(self.database, self.place),
+                        contextlib.closing(self.database.connect(self.place)) as own,
                     ):
                         self._drop_stages(own, schema, run)
                 except DestinationError as error:
@@ -314,114 +318,36 @@ class RunResources:
 
     def _drop_stages(self, connection: Connection, schema: str, run: str) -> None:
         cursor = connection.cursor()
-        if self._database.sql.impatient:
-            cursor.execute(self._database.sql.impatient)
+        if self.database.sql.impatient:
+            cursor.execute(self.database.sql.impatient)
         for table in self._stages(cursor, schema, run):
-            cursor.execute(self._database.sql.drop(TablePlace(schema, table)))
+            cursor.execute(self.database.sql.drop(TablePlace(schema, table)))
         connection.commit()
 
     def _stages(self, cursor: Cursor, schema: str, run: str) -> list[str]:
-        cursor.execute(self._database.sql.stages, (schema, PREFIX + run))
+        cursor.execute(self.database.sql.stages, (schema, PREFIX + run))
         return [str(name) for (name,) in cursor.fetchall()]
 
 
-def named_schema(
-    database: Database, connection: Connection, name: str | None, rules: NameRules
-) -> str:
-    """Return the legal name of a schema, which need not exist.
-
-    Args:
-        database: The kind of database.
-        connection: A session.
-        name: Requested name; None for the session's default schema.
-        rules: Rules for names.
-    """
-    if name is not None:
-        return legal_name(name, rules)
-    cursor = connection.cursor()
-    cursor.execute(database.sql.current_schema)
-    return str(cursor.fetchone()[0])
-
-
-@dataclass(frozen=True)
-class _LeaseLock:
-    """A lock, and the table that names its holder."""
-
-    lock: str
-    schema: str
-
-    @property
-    def name(self) -> str:
-        return hashlib.sha256(self.lock.encode("utf-8", "surrogatepass")).hexdigest()[:60]
-
-
-@dataclass
+@dataclass(eq=False)
 class DatabaseLeases:
-    """The leases of a run, which the server releases when the connection ends; thread-safe.
+    """The connection of a run's leases, which the server releases when it ends; thread-safe.
 
-    Attributes:
-        database: The kind of database.
-        place: Where it is.
-        resources: Schemas of the run.
-        rules: Rules for names.
-        expiry: Seconds after which the server ends the session of a client that is gone.
+    After `expiry` seconds, the server ends the session of a client that is gone.
     """
 
-    database: Database
-    place: DatabaseAddress
     resources: RunResources
-    rules: NameRules
     expiry: int
-    _holder: Holder = field(default_factory=this_run)
-    _connection: Connection | None = None
-    _held: set[_LeaseLock] = field(default_factory=set)
-    _lingering: set[_LeaseLock] = field(default_factory=set)
-    _names: dict[tuple[TableName, str], _LeaseLock] = field(default_factory=dict)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
+    holder: Holder = field(default_factory=this_run, init=False)
+    held: set[DatabaseLease] = field(default_factory=set, init=False)
+    lingering: set[DatabaseLease] = field(default_factory=set, init=False)
+    _connection: Connection | None = field(default=None, init=False)
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def take(self, request: TableRequest) -> Holder | None:
-        """See `Lease`."""
-        with self._using() as connection:
-            held, cursor = self._named(request), connection.cursor()
-            if held in self._held:
-                return None
-            if self.database.sql.take(cursor, held.lock):
-                self._write(cursor, held)
-                connection.commit()
-                self._held.add(held)
-                return None
-            other = self._read(cursor, held)
-            connection.commit()
-            return other
-
-    def renew(self, request: TableRequest) -> bool:
-        """See `Lease`. After a lost connection, locks are taken again."""
-        with self._using() as connection:
-            held, cursor = self._named(request), connection.cursor()
-            if held in self._lingering:
-                self._lingering.discard(held)
-                if not self._is_ours(cursor, held):
-                    self._held.discard(held)
-                connection.commit()
-            return held in self._held
-
-    def release(self, request: TableRequest) -> None:
-        """See `Lease`; the last one ends the connection."""
-        with self._using() as connection:
-            held, cursor = self._named(request), connection.cursor()
-            if held in self._held:
-                self._delete(cursor, held)
-                connection.commit()
-                self.database.sql.unlock(cursor, held.lock)
-                connection.commit()
-                self._held.discard(held)
-            if not self._held:
-                self._connection = None
-                connection.close()
-
-    @contextlib.contextmanager
-    def _using(self) -> Iterator[Connection]:
-        with self._guard, explain_errors(self.database, self.place):
+    @contextmanager
+    def using(self) -> Iterator[Connection]:
+        """Yield the connection; if it was lost, with the locks that nobody took meanwhile."""
+        with self._guard, explain_errors(self.resources.database, self.resources.place):
             connection = self._connected()
             try:
                 yield connection
@@ -431,86 +357,124 @@ class DatabaseLeases:
                 raise
 
     def _connected(self) -> Connection:
-        """Return the connection; if it was lost, with the locks that nobody took meanwhile."""
-        if self._connection is not None and is_alive(self.database, self._connection):
+        database = self.resources.database
+        if self._connection is not None and is_alive(database, self._connection):
             return self._connection
         self._connection = None
-        connection = self.database.connect(self.place)
+        connection = database.connect(self.resources.place)
         cursor = connection.cursor()
-        for statement in self.database.sql.lease_session(self.expiry):
+        for statement in database.sql.lease_session(self.expiry):
             cursor.execute(statement)
         connection.commit()
-        self._held = {held for held in self._held if self._is_ours(cursor, held)}
+        self.held = {lease for lease in self.held if lease.is_ours(cursor)}
         connection.commit()
         self._connection = connection
         return connection
 
-    def _is_ours(self, cursor: Cursor, held: _LeaseLock) -> bool:
-        """Take a lock again; return whether no other run had it meanwhile."""
-        is_taken = self.database.sql.take(cursor, held.lock)
-        is_ours = self._read(cursor, held).run == self._holder.run
-        if is_ours and not is_taken:
-            # The server has not noticed yet that the earlier connection is lost.
-            self._lingering.add(held)
-        elif is_taken and not is_ours:
-            self.database.sql.unlock(cursor, held.lock)
-        return is_ours
-
-    def _named(self, request: TableRequest) -> _LeaseLock:
-        key = request.name, request.stream
-        if key not in self._names:
-            # Not the connection of the leases: a failure would leave the lock of the setup on it.
-            with contextlib.closing(self.database.connect(self.place)) as connection:
-                schema = self.resources.schema(connection, request.name.schema, self.rules)
-            table = self.rules.fold(legal_name(request.name.table, self.rules))
-            lock = f"target-spark lease {schema}.{table} {request.stream}"
-            self._names[key] = _LeaseLock(lock, schema)
-        return self._names[key]
-
-    def _table(self, held: _LeaseLock) -> str:
-        return self.database.sql.with_arguments(TablePlace(held.schema, LEASES))
-
-    def _write(self, cursor: Cursor, held: _LeaseLock) -> None:
-        table, holder = self._table(held), json.dumps(self._holder.to_json())
-        # By three statements that any SQL knows; users may lack the right to delete.
-        cursor.execute(f"SELECT 1 FROM {table} WHERE name = %s", (held.name,))
-        if cursor.fetchone() is None:
-            insert = f"INSERT INTO {table} (holder, name) VALUES (%s, %s)"
-            cursor.execute(insert, (holder, held.name))
-        else:
-            update = f"UPDATE {table} SET holder = %s WHERE name = %s"
-            cursor.execute(update, (holder, held.name))
-
-    def _delete(self, cursor: Cursor, held: _LeaseLock) -> None:
-        sql = self.database.sql
-        cursor.execute(sql.may_delete, (sql.table(TablePlace(held.schema, LEASES)),))
-        if cursor.fetchone()[0]:
-            delete = f"DELETE FROM {self._table(held)} WHERE name = %s"
-            cursor.execute(delete, (held.name,))
-
-    def _read(self, cursor: Cursor, held: _LeaseLock) -> Holder:
-        query = f"SELECT holder FROM {self._table(held)} WHERE name = %s"
-        cursor.execute(query, (held.name,))
-        result = cursor.fetchone()
-        return holder_of(json.loads(result[0])) if result else Holder()
+    def close(self, connection: Connection) -> None:
+        """End the connection."""
+        self._connection = None
+        connection.close()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class DatabaseLease:
-    """See `Lease`."""
+    """See `Lease`: a lock, and a row that names its holder."""
 
     expires: ClassVar[bool] = True
     leases: DatabaseLeases
     request: TableRequest
 
     def take(self) -> Holder | None:
-        """See `Lease`."""
-        return self.leases.take(self.request)
+        with self.leases.using() as connection:
+            cursor = connection.cursor()
+            if self in self.leases.held:
+                return None
+            if not self._sql.take(cursor, self._lock):
+                other = self._read(cursor)
+                connection.commit()
+                return other
+            self._write(cursor)
+            connection.commit()
+            self.leases.held.add(self)
+            return None
 
     def renew(self) -> bool:
-        """See `Lease`."""
-        return self.leases.renew(self.request)
+        """See `Lease`. After a lost connection, locks are taken again."""
+        leases = self.leases
+        with leases.using() as connection:
+            if self in leases.lingering:
+                leases.lingering.discard(self)
+                if not self.is_ours(connection.cursor()):
+                    leases.held.discard(self)
+                connection.commit()
+            return self in leases.held
 
     def release(self) -> None:
-        """See `Lease`."""
-        self.leases.release(self.request)
+        """See `Lease`; the last one ends the connection."""
+        leases = self.leases
+        with leases.using() as connection:
+            if self in leases.held:
+                cursor = connection.cursor()
+                self._delete(cursor)
+                connection.commit()
+                self._sql.unlock(cursor, self._lock)
+                connection.commit()
+                leases.held.discard(self)
+            if not leases.held:
+                leases.close(connection)
+
+    def is_ours(self, cursor: Cursor) -> bool:
+        """Take the lock again; return whether no other run had it meanwhile."""
+        is_taken = self._sql.take(cursor, self._lock)
+        is_ours = self._read(cursor).run == self.leases.holder.run
+        if is_ours and not is_taken:
+            # The server has not noticed yet that the earlier connection is lost.
+            self.leases.lingering.add(self)
+        elif is_taken and not is_ours:
+            self._sql.unlock(cursor, self._lock)
+        return is_ours
+
+    @property
+    def _sql(self) -> LoadSql:
+        return self.leases.resources.database.sql
+
+    @cached_property
+    def _schema(self) -> str:
+        # Not the connection of the leases: a failure would leave the lock of the setup on it.
+        run = self.leases.resources
+        with contextlib.closing(run.database.connect(run.place)) as connection:
+            return run.schema(connection, self.request.name.schema)
+
+    @property
+    def _lock(self) -> str:
+        rules = self.leases.resources.rules
+        table = rules.fold(legal_name(self.request.name.table, rules))
+        return f"target-spark lease {self._schema}.{table} {self.request.stream}"
+
+    @property
+    def _name(self) -> str:
+        return hashlib.sha256(self._lock.encode("utf-8", "surrogatepass")).hexdigest()[:60]
+
+    @property
+    def _table(self) -> str:
+        return self._sql.with_arguments(TablePlace(self._schema, LEASES))
+
+    def _write(self, cursor: Cursor) -> None:
+        holder = json.dumps(self.leases.holder.to_json())
+        # By three statements that any SQL knows; users may lack the right to delete.
+        cursor.execute(f"SELECT 1 FROM {self._table} WHERE name = %s", (self._name,))
+        if cursor.fetchone() is None:
+            query = f"INSERT INTO {self._table} (holder, name) VALUES (%s, %s)"
+        else:
+            query = f"UPDATE {self._table} SET holder = %s WHERE name = %s"
+        cursor.execute(query, (holder, self._name))
+
+    def _delete(self, cursor: Cursor) -> None:
+        if self._sql.may_delete(cursor, TablePlace(self._schema, LEASES)):
+            cursor.execute(f"DELETE FROM {self._table} WHERE name = %s", (self._name,))
+
+    def _read(self, cursor: Cursor) -> Holder:
+        cursor.execute(f"SELECT holder FROM {self._table} WHERE name = %s", (self._name,))
+        result = cursor.fetchone()
+        return holder_of(json.loads(result[0])) if result else Holder()

@@ -61,8 +61,6 @@ class LoadSql(Protocol):
     """Whether the server tells how many rows `upsert` has added or updated."""
     ledger_columns: Mapping[str, str] = {}
     """Columns that older ledgers lack, with their definitions."""
-    may_delete: str = "SELECT %s IS NOT NULL"
-    """Query whether the user may delete rows of a table, given as an argument."""
     has_schema: str = ""
     current_schema: str = ""
     stages: str = ""
@@ -349,6 +347,10 @@ class LoadSql(Protocol):
 
     def create_ledger(self, schema: str) -> Mapping[str, str]:
         """Return the statements that create the tables of the ledger, by their names."""
+
+    def may_delete(self, cursor: Cursor, place: TablePlace) -> bool:  # noqa: ARG002
+        """Return whether the user may delete rows of a table."""
+        return True
 
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
         """Return the tables whose rows change if all rows of a table are deleted."""

@@ -101,7 +101,6 @@ class PostgreSqlSql(LoadSql):
     unlogged = "UNLOGGED "
     overriding = " OVERRIDING SYSTEM VALUE"
     ledger_columns: Mapping[str, str] = {"proof": "text NOT NULL DEFAULT ''"}
-    may_delete = "SELECT has_table_privilege(%s, 'DELETE')"
     impatient = "SET LOCAL lock_timeout = '3s'"
     immediate = "SET CONSTRAINTS ALL IMMEDIATE"
     has_schema = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
@@ -227,6 +226,10 @@ class PostgreSqlSql(LoadSql):
 
     def lock_rows(self, table: str) -> list[str]:
         return [f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"]
+
+    def may_delete(self, cursor: Cursor, place: TablePlace) -> bool:
+        cursor.execute("SELECT has_table_privilege(%s, 'DELETE')", (self.table(place),))
+        return bool(cursor.fetchone()[0])
 
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
         cursor.execute(_CASCADES, (self.table(place),))

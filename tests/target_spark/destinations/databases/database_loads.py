@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
 from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
-from target_spark.destinations.databases.database_destination import JdbcDestination, JdbcTarget
+from target_spark.destinations.databases.database_destination import JdbcDestination
 from target_spark.destinations.databases.database_tables import (
     DatabaseAddress,
     JdbcSettings,
@@ -93,11 +93,11 @@ class Loads:
 
     Args:
         database: Where to.
-        changes: Of `JdbcTarget`.
+        changes: Of `JdbcDestination`.
     """
 
     def __init__(self, database: PG | MariaDb, **changes: Any) -> None:
-        self.destination = JdbcDestination(replace(JdbcTarget(database.place), **changes))
+        self.destination = JdbcDestination(**{"place": database.place, **changes})
         self._numbers = itertools.count(1)
         self._run = f"{id(self):x}"
         self.noted: list[str] = []

@@ -20,11 +20,11 @@ TAKE = """
 import sys
 sys.path[:0] = sys.argv[4:]
 from database_loads import request
-from target_spark.destinations.databases.database_destination import JdbcDestination, JdbcTarget
+from target_spark.destinations.databases.database_destination import JdbcDestination
 from target_spark.destinations.databases.database_tables import address_of
 from target_spark.destinations.databases.database_tables import JdbcSettings
 place = address_of(JdbcSettings(*sys.argv[1:4]))
-lease = JdbcDestination(JdbcTarget(place)).lease(request("n long"))
+lease = JdbcDestination(place).lease(request("n long"))
 print(lease.take(), flush=True)
 sys.stdin.read()
 """
@@ -117,7 +117,7 @@ def test_an_earlier_connection_that_the_server_still_has(
     earlier.close()
     for _ in range(100):
         assert lease.renew()
-        if not lease.leases._lingering:
+        if not lease.leases.lingering:
             break
         time.sleep(0.05)
     assert new_lease().take() is not None

@@ -225,7 +225,7 @@ def test_a_deadlock_is_tried_again(pg: PG, new_loads: NewLoads):
     """Another writer holds a row that the flush needs, and needs one that the flush holds."""
     loads = new_loads(pg)
     loads.load(ITEMS, [(n, "a") for n in range(3)])
-    place = loads.destination._target.place
+    place = loads.destination._place
     other = loads.destination._database.connect(place)
     cursor = other.cursor()
     cursor.execute("set deadlock_timeout = '60s'")
@@ -268,7 +268,7 @@ def test_runs_at_the_same_time_lose_no_rows(db: Db, new_loads: NewLoads):
 def test_nothing_shows_a_password(db: Db, new_loads: NewLoads):
     loads = new_loads(db)
     write = loads.destination.prepare(PLAIN)
-    assert "Secret" not in f"{write!r} {loads.destination._target!r} {write.pending}"
+    assert "Secret" not in f"{write!r} {loads.destination._place!r} {write.pending}"
     assert pickle.loads(pickle.dumps(write.sink)) == write.sink
 
 

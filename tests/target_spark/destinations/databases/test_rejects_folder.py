@@ -19,8 +19,8 @@ import json, sys, time
 from target_spark.config import target_config
 from target_spark.destinations.databases.database_destination import jdbc_destination
 destination = jdbc_destination(target_config(json.loads(sys.argv[1])))
-(destination._target.pending.path / "rejects-1").touch()
-print(destination._target.pending.path, flush=True)
+(destination._pending.path / "rejects-1").touch()
+print(destination._pending.path, flush=True)
 time.sleep(60)
 """
 
