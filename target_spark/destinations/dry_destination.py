@@ -28,7 +28,6 @@ class CountingSink:
         columns: pa.Schema,  # noqa: ARG002
         tables: Iterator[pa.Table],
     ) -> list[dict[str, Any]]:
-        """See `Sink`."""
         rows = size = 0
         for table in tables:
             rows += table.num_rows

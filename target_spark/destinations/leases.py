@@ -146,7 +146,6 @@ class LocalLease:
     _lock: NameLock | None = field(default=None, init=False)
 
     def take(self) -> Holder | None:
-        """See `Lease`."""
         if self._lock is not None:
             return None
         with writing(str(self.path)):
@@ -167,7 +166,6 @@ class LocalLease:
         return self._lock is not None
 
     def release(self) -> None:
-        """See `Lease`."""
         lock, self._lock = self._lock, None
         if lock is not None:
             try:
@@ -239,7 +237,6 @@ class S3Lease:
             return Holder(other.run, other.host, other.pid, other.since, is_alive is True)
 
     def renew(self) -> bool:
-        """See `Lease`."""
         with writing(self.url, self.options):
             if self._tag is None:
                 return False
@@ -254,7 +251,6 @@ class S3Lease:
             return is_ours
 
     def release(self) -> None:
-        """See `Lease`."""
         if self.renew():
             with writing(self.url, self.options):
                 self._remove()

@@ -86,7 +86,6 @@ class StagingSink:
             raise
 
     def trial(self) -> StagingSink:
-        """See `Sink`."""
         return replace(self, is_trial=True)
 
     def _with_origins(self, database: Database) -> StagingSink:

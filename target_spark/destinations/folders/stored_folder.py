@@ -422,7 +422,6 @@ class RemoteFolder:
                 self._seen = None
 
     def files(self) -> tuple[str, ...]:
-        """See `TableFolder`."""
         names = set(map(_listed_remotely, self._names()))
         return tuple(sorted(name for name in names if all(map(visible, name.split("/")))))
 

@@ -169,7 +169,6 @@ class RemoteNoteFile:
     _stored: Note = field(default=Note(), init=False)
 
     def take(self) -> Note:
-        """See `LocalNoteFile`."""
         if self._is_owned:
             return self._stored
         with writing(self.url, self.options):
@@ -184,17 +183,14 @@ class RemoteNoteFile:
         return self._stored
 
     def tokens(self) -> frozenset[str]:
-        """See `LocalNoteFile`."""
         with writing(self.url, self.options):
             return read_note(self._read()[1]).tokens
 
     def write(self, note: Note) -> None:
-        """See `LocalNoteFile`."""
         if self._is_owned and (note != self._stored or (note.entries and not self._is_ours)):
             self._put(note, process_owner())
 
     def close(self, *, remove: bool) -> None:
-        """See `LocalNoteFile`."""
         if self._is_owned and self._exists:
             if remove or not self._stored.entries:
                 with writing(self.url, self.options), suppress(FileNotFoundError):

@@ -176,7 +176,6 @@ class MySql:
         return rows, size
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
-        """See `Database`."""
         cursor.execute(_RELATION, (table.schema, table.table))
         result = cursor.fetchone()
         if result is None:
@@ -209,7 +208,6 @@ class MySql:
         return FoundTable(columns, frozenset(sets), tuple(own), has_triggers)
 
     def failure(self, error: BaseException) -> Failure | None:
-        """See `Database`."""
         import pymysql  # noqa: PLC0415
 
         if not isinstance(error, pymysql.MySQLError):

@@ -117,7 +117,6 @@ class PostgreSql:
         self.sql: LoadSql = PostgreSqlSql()
 
     def connect(self, place: DatabaseAddress) -> Connection:
-        """See `Database`."""
         try:
             import psycopg  # noqa: PLC0415
         except ImportError as error:
@@ -169,7 +168,6 @@ class PostgreSql:
         return rows, size
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
-        """See `Database`."""
         cursor.execute(_RELATION, (table.schema, table.table))
         result = cursor.fetchone()
         if result is None:
@@ -194,7 +192,6 @@ class PostgreSql:
         return FoundTable(columns, frozenset(keys), tuple(own), has_triggers, has_rules)
 
     def failure(self, error: BaseException) -> Failure | None:
-        """See `Database`."""
         import psycopg  # noqa: PLC0415
 
         if not isinstance(error, psycopg.Error):
