@@ -20,7 +20,8 @@ from target_spark.core.differences import Verification
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.files.stored_columns import TableSchema, read_table_schema
-from target_spark.destinations.folders.table_folder import TableFolder, writing
+from target_spark.destinations.folders.stored_folder import TableFolder
+from target_spark.destinations.folders.table_folder import writing
 from target_spark.destinations.operations import Operations, missing_table
 from target_spark.operate.row_comparison import RowComparison
 

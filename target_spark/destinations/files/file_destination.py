@@ -45,10 +45,9 @@ from target_spark.destinations.files.stored_columns import (
     read_table_schema,
     struct_change,
 )
-from target_spark.destinations.folders.stored_folder import LocalFolder, RemoteFolder, folder_at
+from target_spark.destinations.folders.stored_folder import TableFolder, folder_at
 from target_spark.destinations.folders.table_folder import (
     FolderChange,
-    TableFolder,
     folder_name,
     partition_folder,
     table_path,
@@ -244,7 +243,7 @@ class FileDestination(Destination):
             self._folders[stream] = self._closed_folder(request).open()
         return self._folders[stream]
 
-    def _closed_folder(self, request: TableRequest) -> LocalFolder | RemoteFolder:
+    def _closed_folder(self, request: TableRequest) -> TableFolder:
         return folder_at(table_path(self.path, request.name), self._run, self.options)
 
     def _write(self, folder: TableFolder, table: TableSchema) -> TableWrite:

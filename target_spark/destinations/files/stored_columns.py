@@ -28,7 +28,8 @@ from target_spark.core.load_plans import (
     contract_error,
     rules_error,
 )
-from target_spark.destinations.folders.table_folder import TableFolder, case_collisions, is_ours
+from target_spark.destinations.folders.stored_folder import TableFolder
+from target_spark.destinations.folders.table_folder import case_collisions, is_ours
 
 _TYPES = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
 """Types whose values are the same after a way through the name of a folder."""

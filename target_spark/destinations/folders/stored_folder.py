@@ -130,7 +130,9 @@ _KEPT = re.compile(r"pending|schema|(?:next|replaced)-\d+")
 
 
 class LocalFolder:
-    """See `TableFolder`. Hidden beside a table `t`: `.t.schema`, `.t.lock`, `.t.run-<run>/`.
+    """A table's folder on a disk, and what is hidden beside it: the folder of this run.
+
+    For a table `t` these are `.t.schema`, `.t.lock` and `.t.run-<run>/`.
 
     Args:
         table: Path of the folder.
@@ -191,7 +193,10 @@ class LocalFolder:
                 os.close(descriptor)
 
     def files(self) -> tuple[str, ...]:
-        """See `TableFolder`. Empty if there is not a folder yet."""
+        """Return the names of all visible files, sorted; none if there is not a folder yet.
+
+        Those in folders of partitions have names like `day=2026-01-31/part-1.parquet`.
+        """
         try:
             return tuple(sorted(_listed(self.table)))
         except FileNotFoundError:
@@ -387,7 +392,7 @@ COPIERS = 16
 
 
 class RemoteFolder:
-    """See `TableFolder`. Hidden siblings of a table `t`: `.t.schema`, `.t.run-<run>/`."""
+    """See `LocalFolder`. Hidden siblings of a table `t`: `.t.schema`, `.t.run-<run>/`."""
 
     def __init__(self, table: str, run: str, options: StorageOptions = NO_OPTIONS) -> None:
         self.table = table
@@ -426,7 +431,6 @@ class RemoteFolder:
         return tuple(sorted(name for name in names if all(map(visible, name.split("/")))))
 
     def side(self) -> bytes | None:
-        """Return the content of the side file that holds; None if there is none."""
         return self._found_side()[0]
 
     def publish(self, change: FolderChange) -> None:
@@ -465,7 +469,6 @@ class RemoteFolder:
             self._seen = None
 
     def close(self) -> None:
-        """Remove the hidden folder of this run."""
         filesystem, _ = self._place
         inside = filesystem._strip_protocol(self._run)
         with writing(self.table, self.options):
@@ -547,9 +550,10 @@ def _listed_remotely(name: str) -> str:
     return name
 
 
-def folder_at(
-    table: str, run: str, options: StorageOptions, search: str = ""
-) -> LocalFolder | RemoteFolder:
+TableFolder = LocalFolder | RemoteFolder
+
+
+def folder_at(table: str, run: str, options: StorageOptions, search: str = "") -> TableFolder:
     """Return the folder of a path or URL, not opened; for `run` and `search` see `LocalFolder`."""
     path = local_path(table)
     return RemoteFolder(table, run, options) if path is None else LocalFolder(path, run, search)

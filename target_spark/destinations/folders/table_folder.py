@@ -1,4 +1,4 @@
-"""The interface of table folders: one for disks and object stores; their names and errors.
+"""Table folders on disks and in object stores: their names, changes, side files and errors.
 
 Names derived from stream names are safe on every file system and visible to every reader.
 
@@ -16,9 +16,9 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from shared.errors import DestinationError, SingerSparkError, Where
 from shared.spark.spark_errors import SHARED_FOLDER
@@ -99,35 +99,6 @@ class FolderChange:
     add: Mapping[str, str]
     drop: frozenset[str] = frozenset()
     side: bytes | None = None
-
-
-class TableFolder(Protocol):
-    """A table's folder and the hidden folder of this run beside it."""
-
-    table: str
-    pending: str
-
-    @property
-    def options(self) -> StorageOptions:
-        """Return the options of the storage."""
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Lock the table against other target processes."""
-
-    def files(self) -> tuple[str, ...]:
-        """Return the names of all visible files, sorted.
-
-        Those in folders of partitions have names like `day=2026-01-31/part-1.parquet`.
-        """
-
-    def side(self) -> bytes | None:
-        """Return the content of the side file that holds; None if there is none."""
-
-    def publish(self, change: FolderChange) -> None:
-        """Make a change visible and durable."""
-
-    def close(self) -> None:
-        """Remove the hidden files of this run."""
 
 
 def visible(name: str) -> bool:

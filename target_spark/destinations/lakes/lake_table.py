@@ -39,7 +39,8 @@ from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Flush, RefusedByStoreError
-from target_spark.destinations.folders.table_folder import TableFolder, writing
+from target_spark.destinations.folders.stored_folder import TableFolder
+from target_spark.destinations.folders.table_folder import writing
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.table_changes import NameRules, TableChange, legal_name

@@ -8,11 +8,10 @@ import pytest
 
 from shared.errors import DestinationError
 from target_spark.destinations.folders import stored_folder
-from target_spark.destinations.folders.stored_folder import LocalFolder, RemoteFolder
+from target_spark.destinations.folders.stored_folder import LocalFolder, RemoteFolder, TableFolder
 from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,
     FolderChange,
-    TableFolder,
     announced,
     holding,
     is_ours,

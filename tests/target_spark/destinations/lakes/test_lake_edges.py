@@ -23,7 +23,7 @@ from shared.spark.conf import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
-from target_spark.destinations.folders.table_folder import TableFolder
+from target_spark.destinations.folders.stored_folder import TableFolder
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.lake_table import ATTEMPTS, LostCommit, past_conflicts
 from target_spark.run_settings import StagingSettings, TargetConfig
