@@ -29,6 +29,7 @@ from target_spark.destinations.databases.database_tables import DatabaseAddress
 from target_spark.destinations.databases.mysql.mysql_database import MySql
 from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
 from target_spark.destinations.folders.table_folder import write_error, writing
+from target_spark.destinations.lakes import lake_table
 from target_spark.destinations.lakes.lake_table import one_writer
 
 PLACE = DatabaseAddress("postgresql", ("h",), (1,), "db", "user", "password", {})
@@ -103,12 +104,13 @@ def test_folders(tmp_path: Path, folder: str, code: int) -> None:
     assert code_of(locked.value) == code
 
 
-def test_a_lock_that_others_hold(tmp_path: Path) -> None:
+def test_a_lock_that_others_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_table, "LONGEST_WAIT", 0)
     table = str(tmp_path / "t")
     with (
         one_writer(table),
         pytest.raises(DestinationError) as caught,
-        one_writer(table, longest=0, pause=lambda _: None),
+        one_writer(table),
     ):
         pass
     assert code_of(caught.value) == LATER

@@ -58,7 +58,7 @@ def exchange(first: str, second: str, spare: str) -> None:
     Raises:
         OSError: One of the folders cannot be renamed.
     """
-    rename = _renameat2()
+    rename = libc_function("renameat2")
     if rename is not None:
         code = rename(
             _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
@@ -111,15 +111,12 @@ def put_right(folder: str) -> Path:
 
 
 @cache
-def _renameat2() -> Callable[..., int] | None:
+def libc_function(name: str) -> Callable[..., int] | None:
+    """Return a function of the C library, which sets `ctypes.get_errno`; None if it is missing."""
     try:
-        function = ctypes.CDLL(None, use_errno=True).renameat2
+        function: Callable[..., int] = getattr(ctypes.CDLL(None, use_errno=True), name)
     except (AttributeError, OSError, TypeError):
         return None
-    function.argtypes = [
-        ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint,
-    ]  # fmt: skip
-    function.restype = ctypes.c_int
     return function
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import ctypes
-import errno
 import fcntl
 import json
 import os
@@ -21,7 +20,6 @@ import zlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,11 +33,12 @@ from shared.settings.texts import quoted
 from shared.spark.s3a import s3a_options
 from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions, failures, remote
+from shared.storage.owned_folders import NO_LOCKS
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Flush, RefusedByStoreError
-from target_spark.destinations.folders.stored_folder import TableFolder
+from target_spark.destinations.folders.stored_folder import TableFolder, libc_function
 from target_spark.destinations.folders.table_folder import writing
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
@@ -434,26 +433,17 @@ def past_conflicts(
 
 
 LONGEST_WAIT = 1800.0
+"""Seconds to wait for another program."""
 _PAUSE = 0.05
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 @contextmanager
-def one_writer(
-    folder: str | None,
-    *,
-    longest: float = LONGEST_WAIT,
-    pause: Callable[[float], object] = time.sleep,
-) -> Iterator[None]:
+def one_writer(folder: str | None) -> Iterator[None]:
     """Lock a table against other programs of this machine that lock it, too.
 
     On a local disk a rename replaces an existing file, so that one of two concurrent versions of a
-    table would be lost. Remote storages and file systems without locks are not locked.
-
-    Args:
-        folder: Folder of the table; None if only a catalog knows it.
-        longest: Seconds to wait for another program.
-        pause: Sleeps for some seconds.
+    table would be lost. Remote storages, file systems without locks, and folders that only a
+    catalog knows (None) are not locked.
 
     Raises:
         DestinationError: Another program holds the lock, or the folder cannot be written.
@@ -471,26 +461,26 @@ def one_writer(
     except OSError as error:
         raise DestinationError(f"'{table}' cannot be written: {error.strerror}") from error
     try:
-        _wait(fd, path, longest, pause)
+        _wait(fd, path)
         yield
     finally:
         os.close(fd)
 
 
-def _wait(fd: int, path: str, longest: float, pause: Callable[[float], object]) -> None:
+def _wait(fd: int, path: str) -> None:
     waited = 0.0
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if waited >= longest:
-                text = f"another program has been writing to '{path}' for {longest:.0f} s"
+            if waited >= LONGEST_WAIT:
+                text = f"another program has been writing to '{path}' for {LONGEST_WAIT:.0f} s"
                 raise DestinationError(text) from None
-            pause(_PAUSE)
+            time.sleep(_PAUSE)
             waited += _PAUSE
             continue
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise
         return
 
@@ -507,7 +497,7 @@ def sync_to_disk(folder: str | None) -> None:
     path = None if folder is None else local_path(folder)
     if path is None or not os.path.isdir(path):  # noqa: PTH112
         return
-    sync = _syncfs()
+    sync = libc_function("syncfs")
     if sync is None:
         os.sync()
         return
@@ -519,17 +509,6 @@ def sync_to_disk(folder: str | None) -> None:
                 raise OSError(number, os.strerror(number), path)
         finally:
             os.close(descriptor)
-
-
-@cache
-def _syncfs() -> Callable[[int], int] | None:
-    try:
-        function = ctypes.CDLL(None, use_errno=True).syncfs
-    except (AttributeError, OSError, TypeError):
-        return None
-    function.argtypes = [ctypes.c_int]
-    function.restype = ctypes.c_int
-    return function
 
 
 BY_CASE = {"spark.sql.caseSensitive": "true"}

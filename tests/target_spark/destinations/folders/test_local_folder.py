@@ -221,7 +221,7 @@ def test_folders_of_living_runs_stay_and_of_dead_ones_go(tmp_path: Path) -> None
 
 
 def test_hidden_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_folder, "_renameat2", lambda: None)
+    monkeypatch.setattr(stored_folder, "libc_function", lambda _: None)
     theirs = [tmp_path / f".t.{name}" for name in ("old", "next", "run-backup")]
     for path in theirs:
         path.mkdir()
@@ -327,7 +327,7 @@ class TestExchange:
         assert not Path(pair[0]).exists()
 
     def test_without_support(self, pair: tuple[str, str, str], monkeypatch: object) -> None:
-        monkeypatch.setattr(stored_folder, "_renameat2", lambda: None)
+        monkeypatch.setattr(stored_folder, "libc_function", lambda _: None)
         exchange(*pair)
         assert os.listdir(pair[1]) == ["new"]
 
@@ -341,7 +341,7 @@ class TestExchange:
             ctypes.set_errno(errno.EINVAL)
             return -1
 
-        monkeypatch.setattr(stored_folder, "_renameat2", lambda: refuse)
+        monkeypatch.setattr(stored_folder, "libc_function", lambda _: refuse)
         exchange(*pair)
         assert os.listdir(pair[1]) == ["new"]
 
@@ -362,7 +362,7 @@ def killed_at_rename(
 ) -> None:
     """Load twice into a table; die at one of the steps of the second load."""
     if steps == "two":
-        monkeypatch.setattr(stored_folder, "_renameat2", lambda: None)
+        monkeypatch.setattr(stored_folder, "libc_function", lambda _: None)
     killed = LocalFolder(str(tmp_path / name), "killed").open()
     put(killed, 1)
 
@@ -440,7 +440,7 @@ from target_spark.destinations.folders.stored_folder import LocalFolder
 from target_spark.destinations.folders import stored_folder
 stored_folder.GRACE_SECONDS = 0.0
 if sys.argv[2] == "two steps":
-    stored_folder._renameat2 = lambda: None
+    stored_folder.libc_function = lambda _: None
 folder = LocalFolder(sys.argv[1], sys.argv[3]).open()
 flush = len(folder.files()) // 3
 print("ready", flush, flush=True)

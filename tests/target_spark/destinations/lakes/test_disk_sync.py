@@ -30,7 +30,7 @@ def test_only_folders_on_local_disks_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs = Syncs()
-    monkeypatch.setattr(lake_table, "_syncfs", lambda: syncs)
+    monkeypatch.setattr(lake_table, "libc_function", lambda _: syncs)
     for folder in (None, "s3://bucket/table", str(tmp_path / "missing")):
         lake_table.sync_to_disk(folder)
     assert syncs.calls == 0
@@ -43,14 +43,14 @@ def test_without_the_call_everything_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
-    monkeypatch.setattr(lake_table, "_syncfs", lambda: None)
+    monkeypatch.setattr(lake_table, "libc_function", lambda _: None)
     monkeypatch.setattr("os.sync", lambda: calls.append(None))
     lake_table.sync_to_disk(str(tmp_path))
     assert len(calls) == 1
 
 
 def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_table, "_syncfs", lambda: Syncs(-1))
+    monkeypatch.setattr(lake_table, "libc_function", lambda _: Syncs(-1))
     monkeypatch.setattr("ctypes.get_errno", lambda: errno.EIO)
     with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
         lake_table.sync_to_disk(str(tmp_path))
@@ -89,7 +89,7 @@ class TestWithTables:
         load = delta_load("id long")
         flush = load.flush([{"id": 1}])
         with monkeypatch.context() as broken:
-            broken.setattr(lake_table, "_syncfs", lambda: Syncs(-1))
+            broken.setattr(lake_table, "libc_function", lambda _: Syncs(-1))
             broken.setattr("ctypes.get_errno", lambda: errno.EIO)
             with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
                 load.destination.commit(flush)

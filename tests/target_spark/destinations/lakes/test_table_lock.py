@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import DestinationError
+from target_spark.destinations.lakes import lake_table
 from target_spark.destinations.lakes.lake_table import one_writer
 
 HOLD = """
@@ -21,13 +22,14 @@ with one_writer(sys.argv[1]):
 """
 
 
-def test_one_at_a_time_within_a_process(tmp_path: Path) -> None:
+def test_one_at_a_time_within_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_table, "_PAUSE", 0.0)
     inside: list[int] = []
     most: list[int] = []
 
     def work() -> None:
         for _ in range(20):
-            with one_writer(str(tmp_path / "t"), pause=lambda _: None, longest=1e9):
+            with one_writer(str(tmp_path / "t")):
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()
@@ -41,7 +43,9 @@ def test_one_at_a_time_within_a_process(tmp_path: Path) -> None:
     assert set(most) == {1}
 
 
-def test_another_process_is_waited_for_and_its_end_frees_the_table(tmp_path: Path) -> None:
+def test_another_process_is_waited_for_and_its_end_frees_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = str(tmp_path / "new" / "t")
     other = subprocess.Popen(
         [sys.executable, "-c", HOLD, table], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -50,11 +54,14 @@ def test_another_process_is_waited_for_and_its_end_frees_the_table(tmp_path: Pat
     assert other.stdout is not None
     assert other.stdout.readline() == b"held\n"
     waits: list[float] = []
-    with (
-        pytest.raises(DestinationError, match=r"another program.*for 1 s"),
-        one_writer(table, longest=1, pause=waits.append),
-    ):
-        pytest.fail("two hold it")
+    with monkeypatch.context() as patch:
+        patch.setattr(lake_table, "LONGEST_WAIT", 1)
+        patch.setattr(lake_table.time, "sleep", waits.append)
+        with (
+            pytest.raises(DestinationError, match=r"another program.*for 1 s"),
+            one_writer(table),
+        ):
+            pytest.fail("two hold it")
     assert sum(waits) == pytest.approx(1)
     with one_writer(str(tmp_path / "new" / "other")):
         pass
