@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.formats.arrow_types import as_nullable
@@ -109,6 +108,7 @@ class IcebergFormat(LakeFormat):
     and DELETE against concurrent commits (isolation level `serializable`).
     """
 
+    storable = staticmethod(iceberg_storable)
     # Not certain what became of it: the flush is looked for before it is committed again.
     conflicts = re.compile(
         r"CommitFailedException|CommitStateUnknownException|AlreadyExistsException"
@@ -129,9 +129,6 @@ class IcebergFormat(LakeFormat):
 
     def place(self, name: TableName) -> Place:
         return location_of(self._path, self._catalog, name)
-
-    def storable(self, struct: StructType) -> StructType:
-        return iceberg_storable(struct)
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
         try:
@@ -247,9 +244,8 @@ class IcebergFormat(LakeFormat):
         """See `LakeFormat`. The session's commits are visible at once then."""
         with one_writer(place.folder):
             if self.branch in _refs(spark, place):
-                parameters = f"branch => '{_MAIN}'", f"to => '{self.branch}'"
                 try:
-                    called(spark, place, "fast_forward", *parameters)
+                    _fast_forward(spark, place, self.branch)
                 except Exception as error:
                     if _NOT_AHEAD in str(error):
                         return False
@@ -324,14 +320,12 @@ class IcebergFormat(LakeFormat):
             return
         branch = f"backfill_{uuid.uuid4().hex[:12]}"
         on_branch = f"{place.table}.branch_{branch}"
-        catalog = _PART.findall(place.table)[0]
-        table, name = text_literal(place.table), text_literal(branch)
         with self._committing(spark, place, mark):
             spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH {branch}")
             try:
                 spark.sql(f"DELETE FROM {on_branch} WHERE {condition}").collect()  # noqa: S608
                 frame.writeTo(on_branch).append()
-                spark.sql(f"CALL {catalog}.system.fast_forward({table}, 'main', {name})").collect()
+                _fast_forward(spark, place, branch)
             finally:
                 spark.sql(f"ALTER TABLE {place.table} DROP BRANCH IF EXISTS {branch}")
 
@@ -392,6 +386,10 @@ def called(spark: SparkSession, place: Place, procedure: str, *arguments: str) -
     """Call a procedure of Iceberg for a table; return what it tells."""
     listed = ", ".join((f"table => {text_literal(place.table)}", *arguments))
     return spark.sql(f"CALL {_PART.findall(place.table)[0]}.system.{procedure}({listed})").collect()
+
+
+def _fast_forward(spark: SparkSession, place: Place, branch: str | None) -> None:
+    called(spark, place, "fast_forward", f"branch => '{_MAIN}'", f"to => '{branch}'")
 
 
 def _create_namespace(spark: SparkSession, namespace: str) -> None:

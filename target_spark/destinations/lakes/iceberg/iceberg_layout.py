@@ -108,11 +108,9 @@ def _steps(have: Sequence[_Field], want: Sequence[_Field]) -> Iterator[Partition
 
 
 def _partition(field: PartitionField, names: Mapping[str, str]) -> str:
-    column = quoted(names.get(field.column, field.column))
-    if field.transform == "identity":
-        return column
-    number = "" if field.number is None else f"{field.number}, "
-    return f"{field.transform}({number}{column})"
+    transform = "" if field.transform == "identity" else field.transform
+    number = "" if field.number is None else str(field.number)
+    return _Field(transform, number, (names.get(field.column, field.column),)).sql
 
 
 @dataclass(frozen=True)
@@ -192,12 +190,10 @@ def needs_version_3(dtypes: list[DataType]) -> bool:
     return any(isinstance(dtype, T.VariantType) for dtype in dtypes)
 
 
-def can_identify(dtype: DataType) -> bool:
-    """Return whether a column of the type may be one of Iceberg's identifier fields."""
-    others = (
-        T.FloatType, T.DoubleType, T.StructType, T.ArrayType, T.MapType, T.VariantType,
-    )  # fmt: skip
-    return not isinstance(dtype, others)
+_NO_IDENTIFIERS = (
+    T.FloatType, T.DoubleType, T.StructType, T.ArrayType, T.MapType, T.VariantType,
+)  # fmt: skip
+"""Types whose columns cannot be identifier fields of Iceberg."""
 
 
 def _storable(dtype: DataType) -> DataType:
@@ -315,7 +311,9 @@ def identifiers(struct: StructType, names: Mapping[str, str], request: TableRequ
     fields = {field.name: field for field in struct}
     keys = [names.get(key, key) for key in request.keys]
     fit = all(
-        key in fields and not fields[key].nullable and can_identify(fields[key].dataType)
+        key in fields
+        and not fields[key].nullable
+        and not isinstance(fields[key].dataType, _NO_IDENTIFIERS)
         for key in keys
     )
     return keys if fit else []
