@@ -12,7 +12,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,8 +116,7 @@ def look_up(folder: str) -> LakeTable | None:
         opened = DeltaTable(str(path))
         protocol, metadata = opened.protocol(), opened.metadata()
         struct = StructType.fromJson(json.loads(opened.schema().to_json()))
-        files = pa.table(opened.get_add_actions())
-        size = int(compute.sum(files["size_bytes"], min_count=0).as_py())
+        size = _size_of(opened)
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     # In the spelling of Spark's SHOW TBLPROPERTIES, so that one reading serves both engines.
     properties = {
@@ -217,9 +216,8 @@ def register(
     from deltalake.transaction import AddAction  # noqa: PLC0415
 
     # 1. Refuse what Spark's own write would refuse: the footers count nulls of each column.
-    strict = {field.name for field in now.struct if not field.nullable}
     results = [(part, file_stats(part.url)) for part in parts]
-    if any(stats["nullCount"].get(name) != 0 for _, stats in results for name in strict):
+    if any(breaks_not_null(now, stats) for _, stats in results):
         return None
     rows = sum(int(stats["numRecords"]) for _, stats in results)
     opened = DeltaTable(str(table))
@@ -271,8 +269,12 @@ def table_size(folder: str) -> int | None:
     from deltalake import DeltaTable  # noqa: PLC0415
 
     with left_to_spark(OSError, ValueError):
-        files = pa.table(DeltaTable(str(path)).get_add_actions())
-        return int(compute.sum(files["size_bytes"], min_count=0).as_py())
+        return _size_of(DeltaTable(str(path)))
+
+
+def _size_of(table: DeltaTable) -> int:
+    files = pa.table(table.get_add_actions())
+    return int(compute.sum(files["size_bytes"], min_count=0).as_py())
 
 
 def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
@@ -317,10 +319,10 @@ def file_stats(url: str) -> dict[str, Any]:
     return stats
 
 
-def has_nulls(url: str, names: Iterable[str]) -> bool:
-    """Return whether a Parquet file may have a null in one of some columns."""
-    counts = file_stats(url)["nullCount"]
-    return any(counts.get(name) != 0 for name in names)
+def breaks_not_null(now: LakeTable, stats: dict[str, Any]) -> bool:
+    """Return whether a file of these statistics may have a null in a NOT NULL column."""
+    strict = (field.name for field in now.struct if not field.nullable)
+    return any(stats["nullCount"].get(name) != 0 for name in strict)
 
 
 def _written(value: Any) -> int | str | None:

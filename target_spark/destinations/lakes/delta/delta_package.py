@@ -22,8 +22,9 @@ from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import (
     Transactions,
+    breaks_not_null,
     commit_arguments,
-    has_nulls,
+    file_stats,
     is_append_only,
     is_plain_table,
     left_to_spark,
@@ -218,15 +219,13 @@ class DeltaPackage(TableEngine):
         base: str | None,  # noqa: ARG002
     ) -> Committed:
         """See `TableEngine`. Rows with keys are adopted if the table has none of the keys."""
-        request = rows.request
+        request, count = rows.request, None
         if request.method == "history":
             raise NeedsSparkError
         if not request.is_upsert:
             count = self._adopt(rows)
         elif keys is not None and _adds_each_row(rows, keys):
             count = self._adopt(rows, keys[0])
-        else:
-            count = None
         if count is not None:
             return Committed(count)
         if not request.is_upsert or keys is None:
@@ -261,8 +260,8 @@ class DeltaPackage(TableEngine):
 
         runs = self._mergers(rows)
         folder, parts = self._changeable(rows.place, rows.now, wanted=bool(runs)), rows.flush.parts
-        strict = {field.name for field in rows.now.struct if not field.nullable}
-        if any(has_nulls(part.url, strict) for part in parts if strict):
+        has_strict = not all(field.nullable for field in rows.now.struct)
+        if has_strict and any(breaks_not_null(rows.now, file_stats(part.url)) for part in parts):
             raise NeedsSparkError  # which says so
         if not same_columns(rows.change, rows.flush.write.struct):
             raise NeedsSparkError
@@ -287,14 +286,14 @@ class DeltaPackage(TableEngine):
         flush = replace(flushes[-1], parts=tuple(part for one in flushes for part in one.parts))
         if not flush.parts or len({one.request.struct.json() for one in flushes}) > 1:
             raise NeedsSparkError
+        if not self.changes_rows:
+            raise NeedsSparkError
         now = self.describe(place)
         whole = whole_change([request], plan, {} if now is None else now.names)
-        if now is None and self.changes_rows:
+        if now is None:
             self.create(place, whole, request)
             now = self.describe(place)
-        if now is None or not self.changes_rows:
-            raise NeedsSparkError
-        if not fits(now, whole, request) or is_append_only(now):
+        if now is None or not fits(now, whole, request) or is_append_only(now):
             raise NeedsSparkError
         rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
         keys = keys_in_parts(rows) if request.keys else None
