@@ -14,7 +14,6 @@ from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush, remove_parts
 from target_spark.destinations.lakes.lake_table import (
     ACTIVATION,
-    LakeTable,
     Mark,
     OpenTable,
     Step,
@@ -169,25 +168,18 @@ class HeldTables:
             remove_parts(flush)
         table.held.clear()
 
-    def _append_all(self, table: OpenTable, _: OpenTable, stream: str) -> Committed:
+    def _append_all(self, table: OpenTable, *_: object) -> Committed:
         """Append flushes of different columns."""
         form, spark, place, flushes = self._form, table.spark(), table.place, table.flushes
         mark = self._work.mark(flushes)
         if self._work.is_stored(table, flushes[-1].token):
             return Committed()
-        now = self._shape_all(table, Mark(mark.run, stream))
-        bare = [
-            replace(f, request=replace(f.request, keys=())) for f in self._work.all_flushes(table)
-        ]
+        held = self._work.all_flushes(table)
+        now = self._work.shaped(table, held)
+        self._work.view(table, flushes[-1].request, now)
+        bare = [replace(flush, request=replace(flush.request, keys=())) for flush in held]
         form.append(spark, self._work.rows(table, bare, now), place, mark)
         return Committed(form.changed_rows(spark, place, mark))
-
-    def _shape_all(self, table: OpenTable, mark: Mark) -> LakeTable:
-        """Evolve the table for all flushes, in their order; return it."""
-        for flush in table.flushes:
-            now, _ = self._work.shape(table, self._work.storable(flush.request), mark)
-            self._work.view(table, flush.request, now)
-        return now
 
     def _take_rows(self, table: OpenTable, copy: OpenTable, stream: str) -> Committed:
         """Replace all rows by those of the copy."""
@@ -196,7 +188,8 @@ class HeldTables:
         if flushes and self._work.is_stored(table, flushes[-1].token):
             return Committed()
         if flushes:
-            self._shape_all(table, Mark(run, stream))
+            now = self._work.shaped(table, self._work.all_flushes(table))
+            self._work.view(table, flushes[-1].request, now)
         newest, marks = form.since(spark, place, table.base)
         # Commits of this run (new columns) may lie between; those of others would be lost.
         if any(mark is None or mark.run != run for mark in marks):

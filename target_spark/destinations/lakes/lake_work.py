@@ -75,10 +75,8 @@ def first_able(
 
     `spark` returns the session of a table, and starts Spark if it has not been started.
     """
-    for package in form.packages:
-        with suppress(NeedsSparkError):
-            return work(package)
-    return work(spark_engine(form, spark))
+    by_package = (partial(work, package) for package in form.packages)
+    return first_of(*by_package, lambda: work(spark_engine(form, spark)))
 
 
 def spark_engine(form: LakeFormat, spark: Callable[[], SparkSession]) -> SparkEngine:
@@ -313,9 +311,7 @@ class LakeWork:
         """Return whether a commit with this token was made."""
         if self.now(table) is None:
             return False
-        marks = first_able(
-            self.form, table.spark, lambda engine: engine.marks(table.place, HISTORY)
-        )
+        marks = self._marks(table, HISTORY)
         return any(mark is not None and mark.token == token for mark in marks)
 
     def held(self, table: OpenTable, stream: str, note: Note) -> Note:
@@ -323,9 +319,10 @@ class LakeWork:
         if self.now(table) is None:
             return Note()
         # A flush may commit twice: the columns, then the rows.
-        limit = HISTORY + 2 * len(note.tokens)
-        marks = first_able(self.form, table.spark, lambda engine: engine.marks(table.place, limit))
-        return held_part(note, marks, stream)
+        return held_part(note, self._marks(table, HISTORY + 2 * len(note.tokens)), stream)
+
+    def _marks(self, table: OpenTable, limit: int) -> Iterable[Mark | None]:
+        return first_able(self.form, table.spark, lambda engine: engine.marks(table.place, limit))
 
     def stage(self, table: OpenTable) -> None:
         """Let all commits to an existing table wait for their publication, if that is wanted."""
