@@ -252,10 +252,8 @@ class DatabaseOperations(Operations):
 
     destination: JdbcDestination
 
+    @repeated_in_session
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
-        repeated_in_session(lambda: self._verify(flushes, wanted))
-
-    def _verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         destination, request = self.destination, flushes[-1].request
         with destination.work(request) as work, work.locked():
             shown = destination.table(request.name).shown

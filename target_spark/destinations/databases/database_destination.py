@@ -16,9 +16,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import wraps
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from shared.errors import DestinationError, Pauses, SettingsError, SingerSparkError, Where, repeated
 from shared.formats.file_formats import Encoding
@@ -201,7 +202,23 @@ def swap_names(work: TableWork) -> tuple[str, str]:
 _ATTEMPTS = 8
 _PAUSES = Pauses(longest=2.0)
 REJECTS = "target-spark-rejects-"
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+def repeated_in_session(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Repeat work after a conflict with another session or a lost connection."""
+
+    @wraps(work)
+    def repeating(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return repeated(
+            lambda _: work(*args, **kwargs),
+            lambda error: errno_of(error) in {CONFLICT, LOST},
+            attempts=_ATTEMPTS,
+            pauses=_PAUSES,
+        )
+
+    return repeating
 
 
 def jdbc_destination(config: TargetConfig, _: Tools | None = None) -> JdbcDestination:
@@ -325,7 +342,7 @@ class JdbcDestination(Destination):
                 if flush.token not in {earlier.token for earlier in held}:
                     held.append(flush)
             return None
-        return repeated_in_session(lambda: self._append(flush))
+        return self._append(flush)
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`. Staging tables that remain are removed at the end of the run."""
@@ -335,17 +352,17 @@ class JdbcDestination(Destination):
     def finish(self, request: TableRequest) -> Committed | None:
         held, committed = self._held.get(request.stream), None
         if held:
-            committed = repeated_in_session(lambda: self._replace(held))
+            committed = self._replace(held)
             with self._lock:
                 self._held.pop(request.stream, None)
-        repeated_in_session(lambda: self._end(request))
+        self._end(request)
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == "overwrite":
             return None
-        rows = repeated_in_session(lambda: self._activate(request, edit))
+        rows = self._activate(request, edit)
         return edit.phrase(rows) if rows else None
 
     def exists(self, request: TableRequest) -> bool:
@@ -362,10 +379,15 @@ class JdbcDestination(Destination):
         return DatabaseLease(self._leases, request)
 
     def recall(self, request: TableRequest) -> Note:
-        return repeated_in_session(lambda: self._recall(request)) if self.keeps_notes else Note()
+        return self._recall(request) if self.keeps_notes else Note()
 
+    @repeated_in_session
     def keep(self, request: TableRequest, note: Note) -> None:
-        repeated_in_session(lambda: self._keep(request, note))
+        # Without the table's lock, which a commit may hold for long.
+        with self.work(request) as work:
+            self._check_note(work, request, work.ledger.keep(work.cursor, request.stream, note))
+            work.connection.commit()
+        self._has_note(request, note)
 
     def close(self) -> None:
         """Remove staged rows that were not loaded; called at the end of the process."""
@@ -377,6 +399,7 @@ class JdbcDestination(Destination):
         if self._pending:
             self._pending.close()
 
+    @repeated_in_session
     def _append(self, flush: Flush) -> Committed | None:
         request, committed = flush.request, None
         with self.work(request) as work, work.locked():
@@ -420,6 +443,7 @@ class JdbcDestination(Destination):
                 raise
             raise RefusedByStoreError(rows[0].reason, rows) from error
 
+    @repeated_in_session
     def _replace(self, held: Sequence[Flush]) -> Committed | None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
         last, result = held[-1], list[Committed]()
@@ -468,11 +492,13 @@ class JdbcDestination(Destination):
         except DestinationError as error:
             _log.debug("staging tables are removed at the end of the run: %s", error)
 
+    @repeated_in_session
     def _end(self, request: TableRequest) -> None:
         with self.work(request) as work, work.locked():
             work.ledger.end(work.cursor, request.stream)
             work.connection.commit()
 
+    @repeated_in_session
     def _recall(self, request: TableRequest) -> Note:
         # A killed run's last transaction may still be under way on the server.
         with self.work(request) as work, work.locked():
@@ -480,13 +506,6 @@ class JdbcDestination(Destination):
             work.connection.commit()
         self._has_note(request, note)
         return note
-
-    def _keep(self, request: TableRequest, note: Note) -> None:
-        # Without the table's lock, which a commit may hold for long.
-        with self.work(request) as work:
-            self._check_note(work, request, work.ledger.keep(work.cursor, request.stream, note))
-            work.connection.commit()
-        self._has_note(request, note)
 
     def _check_note(self, work: TableWork, request: TableRequest, is_there: bool) -> None:
         """Raise an error if another run has adopted the note of this run.
@@ -506,28 +525,25 @@ class JdbcDestination(Destination):
         with self._lock:
             (self._noted.add if note.entries else self._noted.discard)(request.stream)
 
+    @repeated_in_session
     def _activate(self, request: TableRequest, edit: VersionEdit) -> int:
         """Remove or mark older rows; return how many."""
-        rows = 0
+        sql, time = self._database.sql, datetime.fromtimestamp(edit.at, timezone.utc)
         with self.work(request) as work, work.locked():
             result = self._database.describe(work.cursor, work.place)
             present = {column.name for column in result.columns} if result else set()
-            if TABLE_VERSION not in present:
-                return rows
             # Columns of the record metadata keep their names, under any rules.
-            sql = self._database.sql
+            version = work.place, TABLE_VERSION, edit.version
+            if TABLE_VERSION not in present or not (edit.hard_delete or DELETED_AT in present):
+                return 0
+            if edit.hard_delete:
+                query = sql.delete_versions(*version)
+            else:
+                at = time.strftime("%Y-%m-%d %H:%M:%S.%f")
+                query = sql.mark_versions(*version, DELETED_AT, at)
             with work.ledger.kept_proofs(work.cursor):
-                if edit.hard_delete:
-                    query = sql.delete_versions(work.place, TABLE_VERSION, edit.version)
-                    work.cursor.execute(query)
-                    rows = work.cursor.rowcount
-                elif DELETED_AT in present:
-                    time = datetime.fromtimestamp(edit.at, timezone.utc)
-                    at = time.strftime("%Y-%m-%d %H:%M:%S.%f")
-                    work.cursor.execute(
-                        sql.mark_versions(work.place, TABLE_VERSION, edit.version, DELETED_AT, at)
-                    )
-                    rows = work.cursor.rowcount
+                work.cursor.execute(query)
+                rows = work.cursor.rowcount
             work.connection.commit()
         return rows
 
@@ -623,13 +639,3 @@ def check_request(request: TableRequest) -> None:
             where=Where(stream=request.stream, setting="schema_contract.types"),
             hint="set it to `freeze`, or to `evolve` with `type_conflicts`",
         )
-
-
-def repeated_in_session(action: Callable[[], Result]) -> Result:
-    """Do work, and repeat it after a conflict with another session or a lost connection."""
-    return repeated(
-        lambda _: action(),
-        lambda error: errno_of(error) in {CONFLICT, LOST},
-        attempts=_ATTEMPTS,
-        pauses=_PAUSES,
-    )

@@ -6,8 +6,9 @@ The kind of database is imported when it is used.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -66,20 +67,21 @@ class StagingSink:
         if first is None:
             return []
         database = DATABASES[self.place.kind]()
-        source = _TableSource(first, tables)
+        failures = list[BaseException]()
+        rows = _read(chain([first], tables), failures)
         sink = self._with_origins(database) if ROW_ORIGIN in columns.names else self
         try:
             with explain_errors(database, self.place):
                 connection = database.connect(self.place)
                 try:
                     if self.is_trial:
-                        return sink._refused(database, connection, source.tables())
-                    return [sink._staged(database, connection, source.tables())]
+                        return sink._refused(database, connection, rows)
+                    return [sink._staged(database, connection, rows)]
                 finally:
                     connection.close()
         except Exception as error:
-            if source.error is not None:
-                raise source.error from None
+            if failures:
+                raise failures[0] from None
             if isinstance(error, DestinationError) and errno_of(error) in PASSING:
                 # A message with `://` would be classified as a failure of a file storage.
                 raise OSError(errno_of(error), str(error).replace("://", ": ")) from None
@@ -143,20 +145,12 @@ class StagingSink:
         return result
 
 
-class _TableSource:
-    """The rows to send; keeps a failure to read them, even if a driver hides it."""
-
-    def __init__(self, first: pa.Table, rest: Iterator[pa.Table]) -> None:
-        self._first = first
-        self._rest = rest
-        self.error: BaseException | None = None
-
-    def tables(self) -> Iterator[pa.Table]:
-        try:
-            yield self._first
-            yield from self._rest
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self.error = error
-            raise
+def _read(tables: Iterable[pa.Table], failures: list[BaseException]) -> Iterator[pa.Table]:
+    """Yield the rows to send; keep a failure to read them, even if a driver hides it."""
+    try:
+        yield from tables
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        failures.append(error)
+        raise
