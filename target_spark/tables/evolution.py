@@ -134,5 +134,9 @@ def _changed(column: Column, change: TableChange) -> Column:
 
 
 def struct_of_columns(columns: Iterable[Column]) -> T.StructType:
-    """Return columns as a struct."""
-    return T.StructType([T.StructField(c.name, c.dtype, c.nullable) for c in columns])
+    """Return columns as a struct, with their comments in the metadata."""
+    fields = []
+    for one in columns:
+        metadata = {"comment": one.comment} if one.comment else None
+        fields.append(T.StructField(one.name, one.dtype, one.nullable, metadata))
+    return T.StructType(fields)

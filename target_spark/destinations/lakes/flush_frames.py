@@ -73,16 +73,12 @@ def ordered_frame(
     return joined.drop("__arrival_file", "__arrival_part", "__arrival_row")
 
 
-def newest_rows(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str] = ()) -> DataFrame:
-    """Return the newest row of each key; null is a value like any other.
+def newest_rows(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
+    """Return the row of each key with the greatest values in the columns `order_by`.
 
-    Args:
-        frame: A frame with the column `ORDER`, which is kept.
-        keys: Its key columns.
-        order_by: The row with the greatest values there is the newest, null being the least; of
-            equal ones the last to arrive.
+    There, null is the least; in keys it is a value like any other.
     """
-    order = [F.desc_nulls_last(quoted(name)) for name in (*order_by, ORDER)]
+    order = [F.desc_nulls_last(quoted(name)) for name in order_by]
     window = Window.partitionBy(*map(quoted, keys)).orderBy(*order)
     rank = "__rank"
     return frame.withColumn(rank, F.row_number().over(window)).where(f"{rank} = 1").drop(rank)
@@ -255,7 +251,8 @@ def upserted(
     # Only a flush with repeated keys needs a sort by key.
     if count < flush.rows:
         ordered = ordered_frame(spark, flush.parts, flush.write.struct)
-        frame = project(newest_rows(ordered, request.keys, request.order_by), change.projection)
+        newest = newest_rows(ordered, request.keys, [*request.order_by, ORDER])
+        frame = project(newest, change.projection)
     plan = rows.merge_plan(ranges)
     with view_of(spark, frame) as view:
         form.execute(spark, merge_sql(plan, rows.place.table, view), rows.place, rows.mark)

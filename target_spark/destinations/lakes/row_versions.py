@@ -13,8 +13,9 @@ from functools import reduce
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, LongType, TimestampType
+from pyspark.sql.types import LongType, TimestampType
 
+from shared.formats.arrow_types import holds
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import (
     DELETED_AT,
@@ -27,7 +28,12 @@ from shared.maps.record_metadata import (
 from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.lakes.flush_frames import ORDER, key_ranges, ordered_frame
+from target_spark.destinations.lakes.flush_frames import (
+    ORDER,
+    key_ranges,
+    newest_rows,
+    ordered_frame,
+)
 from target_spark.destinations.lakes.lake_format import LakeFormat, TableFlush
 from target_spark.destinations.lakes.lake_sql import STEP, TARGET, near, versions_sql
 from target_spark.destinations.lakes.lake_table import LakeTable, view_of
@@ -141,9 +147,7 @@ def _newest_versions(table: DataFrame, rows: DataFrame, columns: VersionColumns)
     keys = rows.select(*(F.col(quoted(name)).alias(key) for name, key in pairs.items())).distinct()
     same = (F.col(quoted(name)).eqNullSafe(F.col(key)) for name, key in pairs.items())
     result = table.join(keys, reduce(lambda one, other: one & other, same), "left_semi")
-    window = Window.partitionBy(*map(quoted, columns.keys))
-    latest = F.row_number().over(window.orderBy(F.desc_nulls_last(quoted(columns.valid_from))))
-    result = result.withColumn("__rank", latest).where("__rank = 1")
+    result = newest_rows(result, columns.keys, [columns.valid_from])
     current = F.coalesce(F.col(quoted(columns.is_current)), F.lit(True))
     since, until = (F.unix_micros(quoted(c)) for c in (columns.valid_from, columns.valid_to))
     kept = dict.fromkeys((*columns.keys, *columns.order_by))
@@ -162,16 +166,10 @@ def _state(frame: DataFrame, columns: VersionColumns) -> SparkColumn:
     parts = [F.lit(0)]
     for name in columns.compared:
         dtype, value = frame.schema[name].dataType, F.col(quoted(name))
-        parts.append(value_text(value, dtype) if _lacks_equality(dtype) else value)
+        # Maps and variants cannot be compared.
+        is_text = holds(dtype, (T.MapType, T.VariantType))
+        parts.append(value_text(value, dtype) if is_text else value)
     return F.struct(*(part.alias(f"c{number}") for number, part in enumerate(parts)))
-
-
-def _lacks_equality(dtype: DataType) -> bool:
-    if isinstance(dtype, T.StructType):
-        return any(_lacks_equality(field.dataType) for field in dtype)
-    if isinstance(dtype, T.ArrayType):
-        return _lacks_equality(dtype.elementType)
-    return isinstance(dtype, (T.MapType, T.VariantType))
 
 
 def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float) -> Committed:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import compute
+from pyarrow import compute, types
 
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
@@ -44,6 +44,8 @@ def part_keys(
         As `flush_frames.key_ranges`; None if Spark must tell: the parts are large or on another
         disk, or keys are cast or of a type whose equality is not Arrow's.
     """
+    from pyarrow import parquet  # noqa: PLC0415
+
     paths = [local_path(part.url) for part in parts]
     if None in paths or not parts:
         return None
@@ -52,19 +54,17 @@ def part_keys(
     places, names = [path for path in paths if path], [str(key.source) for key in keys]
     if sum(_key_bytes(path, names) for path in places) > MOST_KEY_BYTES:
         return None
-    table = _read(places, names)
+    tables = []
+    for path in places:
+        with parquet.ParquetFile(path) as file:
+            tables.append(file.read(columns=names, use_threads=False).select(names))
+    table = pa.concat_tables(tables)
     if not all(map(is_exact, table.schema.types)):
         return None
     result = table.group_by(table.column_names, use_threads=False).aggregate([])
     pairs = zip(keys, result.columns, strict=True)
     ranges = (_range(key.target, column, key.target in few) for key, column in pairs)
     return tuple(ranges), result.num_rows
-
-
-def _read(paths: Sequence[str], names: Sequence[str]) -> pa.Table:
-    from pyarrow import parquet  # noqa: PLC0415
-
-    return pa.concat_tables([_columns(parquet.ParquetFile(path), names) for path in paths])
 
 
 def _key_bytes(path: str, names: Sequence[str]) -> int:
@@ -78,23 +78,14 @@ def _key_bytes(path: str, names: Sequence[str]) -> int:
     return int(max(stored, _LOOKED_UP_BYTES * footer.num_rows))
 
 
-def _columns(file: Any, names: Sequence[str]) -> pa.Table:
-    with file:
-        return file.read(columns=list(names), use_threads=False).select(list(names))
-
-
 def is_exact(dtype: pa.DataType) -> bool:
     """Return whether values of a type are equal and ordered as in Spark."""
-    from pyarrow import types  # noqa: PLC0415
-
     numbers = types.is_integer, types.is_boolean, types.is_decimal, types.is_date
     texts = types.is_timestamp, types.is_string, types.is_large_string, types.is_binary
     return any(test(dtype) for test in (*numbers, *texts))
 
 
 def _range(name: str, column: pa.ChunkedArray, wants_values: bool) -> KeyRange:
-    from pyarrow import compute, types  # noqa: PLC0415
-
     nulls = bool(column.null_count)
     zoneless = types.is_timestamp(column.type) and column.type.tz is None
     if types.is_binary(column.type) or zoneless:

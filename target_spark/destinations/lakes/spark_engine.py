@@ -144,7 +144,8 @@ class SparkEngine(TableEngine):
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         if not last.keys:
             return frame
-        frame = newest_rows(frame, [names.get(key, key) for key in last.keys]).drop(ORDER)
+        keys = [names.get(key, key) for key in last.keys]
+        frame = newest_rows(frame, keys, [ORDER]).drop(ORDER)
         deleted = names.get(DELETED_AT, DELETED_AT)
         if last.hard_delete and deleted in table.names:
             frame = frame.where(frame[quoted(deleted)].isNull())

@@ -48,7 +48,7 @@ from target_spark.destinations.lakes.lake_sql import KeyRange, names_property
 from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, one_writer, read_mark
 from target_spark.destinations.lakes.lake_work import first_of
 from target_spark.destinations.lakes.small_flush import MOST_BYTES, keys_in_parts
-from target_spark.tables.evolution import Planner, whole_change
+from target_spark.tables.evolution import Planner, struct_of_columns, whole_change
 from target_spark.tables.table_changes import OURS, Column, TableChange, comment_of
 
 if TYPE_CHECKING:
@@ -356,16 +356,7 @@ def _schema(columns: Sequence[Column]) -> Schema:
     """Return columns as the package has them, by way of their JSON."""
     from deltalake import Schema  # noqa: PLC0415
 
-    fields = [
-        T.StructField(
-            column.name,
-            column.dtype,
-            column.nullable,
-            {"comment": column.comment} if column.comment else None,
-        )
-        for column in columns
-    ]
-    return Schema.from_json(T.StructType(fields).json())
+    return Schema.from_json(struct_of_columns(columns).json())
 
 
 def _adds_each_row(rows: TableFlush, keys: Keys) -> bool:
