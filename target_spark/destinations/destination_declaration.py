@@ -284,8 +284,7 @@ def check_format(form: str, able: Iterable[str], cannot: str, use: str) -> None:
     """Check that a command or an option is for a format; before Spark starts.
 
     Args:
-        form: The format.
-        able: Those that it is for.
+        able: The formats that it is for.
         cannot: What the others lack; `{}` stands for the format.
         use: Names the command or option.
 
@@ -301,8 +300,7 @@ def check_format(form: str, able: Iterable[str], cannot: str, use: str) -> None:
 def read_registry(settings: Container[str] = ()) -> Registry:
     """Read the declarations of this package and of all others; never fails.
 
-    Args:
-        settings: Names of settings, which cannot be names of formats.
+    Names of settings cannot be names of formats.
     """
 
     def clash(declaration: Declaration, _: Mapping[str, Declaration]) -> str | None:

@@ -87,8 +87,7 @@ def holder_of(result: Any) -> Holder:
     if not isinstance(result, dict):
         return Holder()
     pid = result.get("pid")
-    texts = (str(result.get(name) or "") for name in ("run", "host", "since"))
-    run, host, since = texts
+    run, host, since = (str(result.get(name) or "") for name in ("run", "host", "since"))
     return Holder(run, host, pid if isinstance(pid, int) else 0, since)
 
 
@@ -190,11 +189,7 @@ class S3Lease:
     """See `Lease`.
 
     Args:
-        url: The object.
-        options: Of the storage.
-        holder: This run.
         expiry: Seconds without a sign of life after which others may take it over.
-        clock: Returns seconds.
         proven: Set once the storage has refused a write by its condition; of all leases of a run.
     """
 
@@ -382,10 +377,7 @@ class RunLeases:
     def take(self, stream: str, shown: str, lease: Callable[[], Lease | None]) -> None:
         """Take the lease of a stream on a table, if the run does not have it.
 
-        Args:
-            stream: Name of the stream.
-            shown: Name of the table in messages, which identifies it.
-            lease: Returns the lease; None if the destination has no leases.
+        The name of the table in messages identifies it; without leases, `lease` returns None.
 
         Raises:
             AlreadyRunningError: Another run has it.

@@ -80,13 +80,7 @@ class Operations:
 
 
 def missing_table(table: str, stream: str, *, repairs: bool) -> DestinationError:
-    """Return the error of a comparison with a table that does not exist.
-
-    Args:
-        table: The table, for people.
-        stream: Name of the stream.
-        repairs: Whether a repair can create the table.
-    """
+    """Return the error of a comparison with a table that does not exist; a repair may create it."""
     return DestinationError(
         f"{table} does not exist",
         where=Where(stream=stream),

@@ -84,12 +84,7 @@ class Database(Protocol):
     ) -> tuple[int, int]:
         """Create a staging table with all rows, without a commit; return rows and bytes.
 
-        Args:
-            connection: The session.
-            table: The staging table.
-            columns: Columns of the stream.
-            tables: The rows.
-            numbered: Number the rows in order of arrival, in a first column.
+        With `numbered`, a first column numbers the rows in order of arrival.
         """
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:

@@ -153,10 +153,8 @@ def _check_cascades(work: TableWork) -> None:
 def _check_attached(work: TableWork, conflicts: Sequence[str], *, is_copied: bool) -> None:
     """Raise SettingsError if what others have made of columns would go with them.
 
-    Args:
-        work: The locked table.
-        conflicts: Columns that are created anew, for another type.
-        is_copied: Whether the other columns stay, with what belongs to them.
+    Conflicts are created anew, for other types; with `is_copied`, the other columns stay, with what
+    belongs to them.
     """
     table = work.database.describe(work.cursor, work.place)
     columns = [column.name for column in table.columns] if table and not is_copied else conflicts

@@ -58,9 +58,7 @@ class FoundColumn:
     """An existing column.
 
     Attributes:
-        name: Name in the table.
         sql_type: Type as reported by the database.
-        nullable: Whether it can be null.
         has_default: Whether rows may omit it although it cannot be null.
         generated: Whether the database computes it: rows cannot set it.
         default: Expression of its default, if statements that change the column must repeat it.
@@ -81,7 +79,6 @@ class FoundTable:
     """An existing table.
 
     Attributes:
-        columns: Columns in order.
         keys: The unique column sets, with null equal to null.
         own_keys: Names of the indexes among them that target-spark has created for keys.
         has_triggers: Whether triggers or rules of it may fill columns, leave out rows, or route
@@ -102,7 +99,7 @@ class StagedRows:
 
     Attributes:
         parts: Staging tables, in order of arrival.
-        schema: Schema of the staging tables.
+        schema: That of the staging tables.
         values: Column of the table → SQL expression over a staging table's columns.
         keys: Key columns of the table; if empty, all rows are appended.
         staged_keys: Their staging columns.
@@ -141,9 +138,8 @@ class DatabaseAddress:
         kind: `postgresql`, `mysql` or `mariadb`.
         hosts: Names or addresses.
         ports: One for each host.
-        name: Name of the database.
+        name: That of the database.
         user: None for the driver's default.
-        password: Password of the user.
         properties: Allowed parameters of the driver, under the driver's own names.
     """
 

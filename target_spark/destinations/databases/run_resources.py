@@ -39,13 +39,7 @@ from target_spark.tables.table_changes import NameRules, legal_name
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger's entries of one table, on the connection of a cursor; never commits.
-
-    Attributes:
-        database: The kind of database.
-        place: The table; the ledger is in its schema.
-        run: This run.
-    """
+    """The ledger's entries of one table, in whose schema it is; never commits."""
 
     database: Database
     place: TablePlace
@@ -66,15 +60,7 @@ class Ledger:
         return cursor.fetchone() is not None
 
     def add(self, cursor: Cursor, stream: str, token: str, proof: str, note: str = "") -> None:
-        """Add a flush, in the transaction of its rows; or a note.
-
-        Args:
-            cursor: Cursor of that transaction.
-            stream: Name of the stream.
-            token: Token of the flush.
-            proof: Proof by which its rows are found again; empty if they cannot be found.
-            note: Text of a note.
-        """
+        """Add a flush, in the transaction of its rows, which `proof` finds again; or a note."""
         values = [self.place.table, stream, self.run, token, note, *([proof] if proof else [])]
         column, value = (", proof", ", %s") if proof else ("", "")
         query = (
@@ -84,11 +70,7 @@ class Ledger:
         cursor.execute(query, values)
 
     def keep(self, cursor: Cursor, stream: str, note: Note) -> bool:
-        """Replace the note of this run for a stream.
-
-        Returns:
-            Whether there was one.
-        """
+        """Replace the note of this run for a stream; return whether there was one."""
         token = self._note_token(stream)
         was_there = self._remove(cursor, "token = %s", token) > 0
         if note.entries:
@@ -131,10 +113,7 @@ class Ledger:
     def kept_proofs(self, cursor: Cursor) -> Iterator[None]:
         """Renew the proofs of flushes in notes of this run if the block moves their rows.
 
-        Notes of other runs become void thereby.
-
-        Args:
-            cursor: Cursor of the transaction of these statements, which locks the table.
+        Notes of other runs become void thereby. The transaction of the block locks the table.
         """
         if not self.database.keeps_notes:
             yield

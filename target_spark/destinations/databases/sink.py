@@ -40,10 +40,8 @@ class StagingSink:
     """See `Sink`.
 
     Attributes:
-        place: The database.
         schema: Schema of the staging tables.
         run: Part of their names, which identifies tables of ended runs.
-        columns: Columns of the tables.
         numbered: Add a column for the row's number.
         is_trial: See `trial`.
     """

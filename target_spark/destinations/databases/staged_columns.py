@@ -28,10 +28,8 @@ def staged_json(
     Numbers keep all their digits, non-finite ones are strings, as are dates, times and timestamps
     (ISO 8601, UTC with `+00:00`) and binary (base64). Nulls inside of values are written.
 
-    Args:
-        array: Values of any type.
-        data_type: Its Spark type, as the text of variants is JSON already.
-        null: Text for null; None keeps null.
+    By its Spark type, the text of a variant is JSON already. `null` is the text for null; None
+    keeps null.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -234,11 +232,7 @@ def hex_text(array: pa.Array) -> pa.Array:
 
 
 def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
-    """Reject a NUL character.
-
-    Raises:
-        RefusedByStoreError: A text of the batch contains one; names the column.
-    """
+    """Raise RefusedByStoreError, which names the column, if a text contains a NUL character."""
     for column in columns:
         array = batch.column(column.source)
         if column.form == "json":

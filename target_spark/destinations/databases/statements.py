@@ -233,7 +233,6 @@ class LoadSql(Protocol):
 
         Args:
             place: The table, with or without a unique index for keys.
-            keys: Its key columns.
             columns: Column of the table → value of a row.
             rows: The rows with their alias.
             newer: Further condition for an update.
@@ -292,8 +291,7 @@ class LoadSql(Protocol):
     def digest(self, values: Sequence[tuple[str, str]]) -> str:
         """Return a text of 32 characters that differs for other values, null or not.
 
-        Args:
-            values: Expressions with their types.
+        Values are expressions with their types.
         """
 
     def number(self, digest: str) -> str:
@@ -375,12 +373,9 @@ class LoadSql(Protocol):
         return 0
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:  # noqa: ARG002
-        """Return the tokens whose rows are all still in a table, unchanged.
+        """Return the tokens whose rows are all still in a table, unchanged, by their proofs.
 
-        Args:
-            cursor: Cursor of a transaction that locks the table against changes.
-            place: The table.
-            proofs: Token → proof.
+        The transaction of the cursor locks the table against changes.
         """
         return set()
 
@@ -392,11 +387,7 @@ class LoadSql(Protocol):
     ) -> Mapping[str, str]:
         """Return new proofs for tokens whose rows this transaction has moved or removed.
 
-        Args:
-            cursor: Cursor of the transaction.
-            place: The table.
-            proofs: Token → proof, of rows that were all there before. An empty new proof says
-                that no row is left.
+        Before, all of their rows were there. An empty new proof says that no row is left.
         """
         return {}
 
@@ -409,10 +400,7 @@ class LoadSql(Protocol):
     def newer(self, table: str, row: str, rows: StagedRows) -> str:
         """Return the condition that a row is not older than that of the table, or nothing.
 
-        Args:
-            table: The table in the statement.
-            row: The row: a format of `name`, a column of the table, and `staged`.
-            rows: The staged rows.
+        `row` is a format of `name`, a column of the table, and `staged`.
         """
         pairs = [
             (row.format(name=self.name(name), staged=staged), f"{table}.{self.name(name)}")

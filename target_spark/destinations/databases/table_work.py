@@ -35,13 +35,7 @@ _SAVEPOINT = "singer_rows"
 
 @dataclass(frozen=True)
 class TablePlan:
-    """An existing table and its change.
-
-    Attributes:
-        existing: The table; None if there is none.
-        change: The change for the request.
-        is_theirs: Whether others have created it.
-    """
+    """A table, None if it does not exist, its change, and whether others have created it."""
 
     existing: FoundTable | None
     change: TableChange
@@ -65,16 +59,9 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class TableWork:
-    """A table, the connection it is reached by, and the rules that hold.
+    """A table, the connection by which one thread reaches it, and the rules that hold.
 
-    Attributes:
-        database: Its kind.
-        connection: Of one thread alone.
-        cursor: Of that connection.
-        place: The table.
-        ledger: Of the table.
-        rules: Rules for names.
-        conflicts: What becomes of a column whose type changes: `fail`, `suffix` or `cast`.
+    `conflicts` says what becomes of a column whose type changes: `fail`, `suffix` or `cast`.
     """
 
     database: Database
@@ -135,11 +122,7 @@ class TableWork:
         return TablePlan(result, change, result is not None and self._is_theirs(renamed))
 
     def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
-        """Change the table as planned, and drop its index of earlier keys.
-
-        Returns:
-            The plan for the changed table.
-        """
+        """Change the table as planned, drop its index of earlier keys; return its plan then."""
         # Only a changed type moves rows; to look for them reads the whole table.
         moves = plan.change.widen or plan.change.rewrite
         with self.ledger.kept_proofs(self.cursor) if moves else nullcontext():
@@ -180,10 +163,9 @@ class TableWork:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
     def key(self, request: TableRequest, plan: TablePlan) -> TablePlan:
-        """Make the rows unique by the keys, if they are not; a table of others gets no index.
+        """Make the rows unique by the keys, if they are not; return the plan of the table then.
 
-        Returns:
-            The plan for the table with its index.
+        A table of others gets no index.
         """
         keys = [plan.mapping[key] for key in keys_of(request)]
         if not keys or frozenset(keys) in plan.table.keys or plan.is_theirs:
@@ -195,10 +177,7 @@ class TableWork:
         return self.plan(request)
 
     def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> Committed:
-        """Insert the rows of parts into the table, in the open transaction.
-
-        Returns:
-            What the server tells about the rows.
+        """Insert the rows of parts, in the open transaction; return what the server tells of them.
 
         Raises:
             DestinationError: A part has lost rows, or a key is null although it must not be.
@@ -251,10 +230,8 @@ class TableWork:
     def _check_arrived(self, changed: int, expected: int, before: int) -> None:
         """Check that rows which triggers or rules have routed elsewhere are rows of the table.
 
-        Args:
-            changed: Rows that the statement has added or updated.
-            expected: Rows that it should have.
-            before: Rows of the table that the transaction had written before.
+        The statement has added or updated `changed` of `expected` rows; the transaction had written
+        `before` rows of the table.
 
         Raises:
             RecordError: The table does not have all of them.
@@ -301,16 +278,9 @@ class TableWork:
     def refusal_of(
         self, error: BaseException, request: TableRequest, plan: TablePlan, column: str = ""
     ) -> str:
-        """Return what the server refuses a row for, without its values.
+        """Return what the server refuses a row for, without its values; empty for other errors.
 
-        Args:
-            error: An error of the driver.
-            request: The request for the table.
-            plan: The table.
-            column: The column at fault, if the error does not name it.
-
-        Returns:
-            The reason; empty if the error is another one.
+        `column` is that at fault, if the error does not name it.
         """
         failure, keys = self.database.failure(error), keys_of(request)
         if failure is None:
@@ -335,12 +305,7 @@ class TableWork:
         """Find the rows of parts that the server refuses, and change nothing.
 
         Insert ever smaller ranges of them, and keep those that it takes until the end: a row may
-        be refused for an earlier one.
-
-        Args:
-            request: The request for the table.
-            plan: The table.
-            parts: Staging tables with numbered rows and their origins.
+        be refused for an earlier one. The staging tables have numbered rows and their origins.
         """
         sql, parts = self.database.sql, [part for part in parts if part.rows]
         for part in parts:

@@ -154,9 +154,8 @@ class LocalFolder:
     def open(self, *, restores: bool = True) -> LocalFolder:
         """Create this run's hidden folder and remove those of dead runs.
 
-        Args:
-            restores: Complete or undo changes of the table that a killed run has begun: needed if
-                tables change by `publish`.
+        With `restores`, complete or undo changes of the table that a killed run has begun: needed
+        if tables change by `publish`.
 
         Raises:
             DestinationError: The folder cannot be written.

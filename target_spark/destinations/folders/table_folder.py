@@ -201,12 +201,9 @@ def is_ours(name: str) -> bool:
 
 
 def announced(new: bytes, old: bytes | None, marker: str | None) -> bytes:
-    """Return the content before a change of the folder.
+    """Return the content before a change of the folder, which makes `new` of `old`.
 
-    Args:
-        new: The content after it.
-        old: The content that holds now; None for a new table.
-        marker: Name of a file that the change adds; None if it adds none.
+    `marker` is the name of a file that the change adds; None if it adds none.
     """
     if marker is None:
         return new
@@ -215,15 +212,10 @@ def announced(new: bytes, old: bytes | None, marker: str | None) -> bytes:
 
 
 def holding(content: bytes | None, names: Collection[str]) -> bytes | None:
-    """Return the content that holds for a folder.
+    """Return the content of a side file that holds for a folder with these visible files.
 
-    Args:
-        content: That of the side file; None without one.
-        names: All visible files of the folder.
-
-    Returns:
-        Columns and format; None if the target has not written the folder, such as one that others
-        have created after ours was removed.
+    None if the target has not written the folder, such as one that others have created after ours
+    was removed.
     """
     if content is None or (names and not any(map(is_ours, names))):
         return None

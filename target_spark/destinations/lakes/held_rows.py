@@ -31,7 +31,6 @@ class HeldTables:
     """The tables of a run that wait to be published.
 
     Args:
-        work: Work on open tables.
         opened: Returns the tables of the run, each with its stream.
         finish: Ends the stream of a table once it is published: see `Destination.finish`.
         survives: Copies of tables in a catalog outlive the run, as others see their place.

@@ -90,10 +90,8 @@ class TableEngine(ABC):
     def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
         """Append, merge or version the rows of a flush, in one commit; return what it tells.
 
-        Args:
-            rows: The flush and its table.
-            keys: What the parts tell of the keys of an upsert; None if only Spark can tell.
-            base: See `LakeFormat.append`.
+        `keys` is what the parts tell of the keys of an upsert, None if only Spark can tell; for
+        `base` see `LakeFormat.append`.
 
         Raises:
             RefusedByStoreError: Rows break a rule of the table.

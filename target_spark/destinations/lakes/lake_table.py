@@ -266,10 +266,7 @@ class Mark:
         return self.to_text(packed=packed if len(packed) <= _MOST_PACKED_BYTES else None)
 
     def to_text(self, **state: str | None) -> str:
-        """Return the text to store.
-
-        `state` may be another form of the STATE.
-        """
+        """Return the text to store; `state` may be another form of the STATE."""
         content = {
             "origin": ORIGIN,
             "run": self.run,
@@ -396,8 +393,6 @@ def past_conflicts(
     Args:
         work: Called with the number of the attempt, from 0.
         conflicts: Matches the text of conflicts, which have not changed anything.
-        where: Place for errors.
-        shown: Name of the table.
         refusals: Matches the text of errors for what is in some rows.
 
     Raises:

@@ -103,10 +103,8 @@ _STEPS = 6
 class LakeWork:
     """Work on open tables, over their format. `load`, `overwrite` and `edit` are single attempts.
 
-    Args:
-        form: The table format.
-        conflicts: What becomes of values whose type the column cannot hold.
-        destination: Told of changes of columns: see `Destination.changed`.
+    `conflicts` says what becomes of values whose type the column cannot hold; the destination is
+    told of changes of columns: see `Destination.changed`.
     """
 
     form: LakeFormat

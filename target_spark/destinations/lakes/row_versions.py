@@ -79,7 +79,6 @@ def version_steps(
     Args:
         rows: The rows of the flush, with the table's columns and `ORDER`.
         table: The table, or all its rows that can have a key of the flush.
-        columns: Names of columns.
         at: Time of records without any, seconds since the epoch.
 
     Returns:

@@ -1,4 +1,1 @@
-"""MySQL and MariaDB as destinations.
-
-Imports what `databases` has in common; found by `database_kinds`.
-"""
+"""MySQL and MariaDB as destinations; `databases.sink` names them."""

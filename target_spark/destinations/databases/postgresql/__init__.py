@@ -1,4 +1,1 @@
-"""PostgreSQL as a destination, by binary COPY.
-
-Imports what `databases` has in common; found by `database_kinds`.
-"""
+"""PostgreSQL as a destination, by binary COPY; `databases.sink` names it."""

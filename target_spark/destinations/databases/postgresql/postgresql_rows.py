@@ -49,11 +49,7 @@ class Digits:
 
 
 def numeric_digits(array: pa.Array) -> Digits:
-    """Return the digits of a decimal array of up to 38 digits; arbitrary digits for nulls.
-
-    Args:
-        array: Decimals of scale 0 or more.
-    """
+    """Return the digits of decimals of up to 38 digits and scale 0 or more; any for nulls."""
     kind = array.type
     array = array.cast(pa.decimal128(kind.precision, kind.scale))
     fraction = -(-kind.scale // _GROUP)
@@ -178,10 +174,8 @@ def binary_rows(
 ) -> memoryview:
     """Return rows for COPY between `HEAD` and `TAIL`, with the row's number first if it has one.
 
-    Args:
-        batch: Rows with the stream's columns, at least one.
-        columns: Columns of the staging table.
-        before: Number of rows sent before; None if rows are not numbered.
+    The stream has at least one column; `before` is the number of rows sent before, None if rows are
+    not numbered.
 
     Raises:
         DestinationError: A text contains a NUL character.

@@ -1,4 +1,1 @@
-"""Delta tables, by path or in a catalog.
-
-Imports what `lakes` has in common; found by `lake_declarations`.
-"""
+"""Delta tables, by path or in a catalog; `destination_declaration` names its factory."""

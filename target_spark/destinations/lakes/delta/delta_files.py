@@ -47,10 +47,7 @@ def commit_arguments(
 ) -> dict[str, Any]:
     """Return the arguments that every committing method of the package takes.
 
-    Args:
-        metadata: Metadata of the commit.
-        transactions: See `Transactions`.
-        retries: Retries after commits of others that do not conflict; None for the package's.
+    `retries` follow commits of others that do not conflict; None for the package's.
     """
     import deltalake  # noqa: PLC0415
 
@@ -76,14 +73,11 @@ def has_transaction(table: DeltaTable, transactions: Transactions) -> bool:
 
 
 @contextmanager
-def left_to_spark(*also: type[Exception]) -> Iterator[None]:
-    """Raise NeedsSparkError for what the package cannot do, but not for a lost commit.
-
-    `also` are other errors that mean the same.
-    """
+def left_to_spark(*others: type[Exception]) -> Iterator[None]:
+    """Raise NeedsSparkError for errors of the package, but for a lost commit, and for others."""
     from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
 
-    missing: tuple[type[Exception], ...] = (DeltaError, *also)
+    missing: tuple[type[Exception], ...] = (DeltaError, *others)
     try:
         yield
     except CommitFailedError:
@@ -193,11 +187,8 @@ def register(
     """Link parts into the table's folder and commit them.
 
     Args:
-        folder: Folder of the table.
         parts: Parts on the same disk.
-        now: The table.
-        metadata: Metadata of the commit.
-        transactions: See `Transactions`.
+        metadata: That of the commit.
         keys: Keys of the parts, if the table must not hold any of them; empty if it may.
         replaces: Whether all other files leave the table.
 

@@ -110,13 +110,9 @@ def merge_rows(
     """Merge parts into a table in one commit: the newest row of each key.
 
     Args:
-        folder: Folder of the table.
         parts: Parts on the same disk, with the table's columns.
-        now: The table.
-        plan: Keys, columns and conditions.
         keys: Number of different keys.
-        metadata: Metadata of the commit.
-        transactions: See `Transactions`.
+        metadata: That of the commit.
         tasks: Runs tasks of Spark that read and write files of the table; None for threads.
 
     Returns:
@@ -230,9 +226,7 @@ class _Change:
     """A flush, and the folder of the table that it changes.
 
     Attributes:
-        table: The folder.
         rows: The rows of the flush, with all columns of the table; of each key the newest.
-        plan: Keys, columns and conditions.
         linked: Parts that become files of the table, so that only the keys of `rows` count.
         name: In the names of files that are written.
     """

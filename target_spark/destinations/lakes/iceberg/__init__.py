@@ -1,4 +1,1 @@
-"""Iceberg tables, by path or in a catalog.
-
-Imports what `lakes` has in common; found by `lake_declarations`.
-"""
+"""Iceberg tables, by path or in a catalog; `destination_declaration` names its factory."""
