@@ -91,7 +91,7 @@ class Database(Protocol):
         """Return the existing table; None if there is none.
 
         Raises:
-            DestinationError: Something else has its name.
+            SettingsError: Something else has its name, or it cannot be loaded into.
         """
 
     def failure(self, error: BaseException) -> Failure | None:

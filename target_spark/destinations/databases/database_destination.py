@@ -279,7 +279,7 @@ class JdbcDestination(Destination):
         self._idle: Connection | None = None
         self._held: dict[str, list[Flush]] = {}
         self._owners: dict[TablePlace, str] = {}
-        self._views: dict[TablePlace, StructType] = {}
+        self._views: dict[TablePlace, StructType | None] = {}
         self._noted: set[str] = set()
         self._warned: set[str] = set()
         self.keeps_notes = self._database.keeps_notes
@@ -404,8 +404,10 @@ class JdbcDestination(Destination):
             if not work.ledger.has(work.cursor, flush.token):
                 result = work.plan(request)
                 plan = work.alter(request, result)
-                self._view(work, request, plan)
+                if request.view is not None and self._views.get(work.place) != request.view:
+                    work.view(request, plan)
                 work.connection.commit()
+                self._views[work.place] = request.view
                 self.changed(request.stream, change_lines(result.change))
                 has_note = work.ledger.has_note(work.cursor, request.stream)
                 self._check_note(work, request, has_note)
@@ -470,12 +472,6 @@ class JdbcDestination(Destination):
         # With keys, a later flush updates rows of an earlier one: the sum is not the table's.
         by_key = any(one.by_key for one in result)
         return None if by_key or not result else Committed(sum(one.rows or 0 for one in result))
-
-    def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
-        """Create the view, once for each set of columns."""
-        if request.view is not None and self._views.get(work.place) != request.view:
-            work.view(request, plan)
-            self._views[work.place] = request.view
 
     def _add_token(self, work: TableWork, flush: Flush) -> None:
         rows = sum(part.rows for part in flush.parts)

@@ -127,6 +127,7 @@ class StagedRows:
 _URL = re.compile(
     r"jdbc:(?P<kind>[a-z]+):(?://(?P<hosts>[^/?]*)/?)?(?P<name>[^?]*)(?:\?(?P<query>.*))?"
 )
+_LAST_PORT = 65535
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]*)(?::(?P<port>\d{1,5}))?")
 
 
@@ -255,6 +256,8 @@ def address_of(settings: JdbcSettings) -> DatabaseAddress:
             key = name.lower()
             if key in {"user", "password"}:
                 login[key] = value
+            elif key == "connecttimeout" and not re.fullmatch(r"-?[0-9]+", value):
+                raise _wrong(place, "'connectTimeout' is not a whole number")
             elif key in rules.allowed:
                 properties[rules.allowed[key]] = value
             elif key not in rules.ignored:
@@ -279,9 +282,10 @@ def address_of(settings: JdbcSettings) -> DatabaseAddress:
 def _hosts(text: str, port: int) -> Iterator[tuple[str, int]]:
     for part in text.split(","):
         match = _HOST.fullmatch(part)
-        if match is None:
+        number = port if match is None else int(match["port"] or port)
+        if match is None or number > _LAST_PORT:
             raise _wrong("url", "its host and port cannot be parsed")
-        yield match["host"].strip("[]") or "localhost", int(match["port"] or port)
+        yield match["host"].strip("[]") or "localhost", number
 
 
 def _unknown(setting: str, name: str, allowed: Iterable[str]) -> SettingsError:

@@ -178,7 +178,7 @@ def binary_rows(
     not numbered.
 
     Raises:
-        DestinationError: A text contains a NUL character.
+        RefusedByStoreError: A text contains a NUL character.
     """
     count = batch.num_rows
     fields = len(columns) + (before is not None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from database_loads import PG, Loads, MariaDb, request, struct_of
 
 from shared.errors import SettingsError
 from target_spark.convert.stream_tables import as_document
+from target_spark.destinations.databases.table_work import TableWork
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
@@ -45,6 +47,24 @@ def test_the_view_follows_the_columns(pg: PG, new_loads: NewLoads):
     loads.load(first, [(1, '{"a":"5"}')])
     loads.load(replace(first, view=struct_of("id int!, a long, b int")), [(2, '{"a":6,"b":7}')])
     assert pg.table("select id, a, b from t_view order by id") == [("1", "", ""), ("2", "6", "7")]
+
+
+def test_the_view_is_made_again_if_its_commit_failed(
+    pg: PG, new_loads: NewLoads, monkeypatch: pytest.MonkeyPatch
+):
+    asked = as_document(request("id int!, a string", "id", "upsert"), view=True)
+    loads = new_loads(pg)
+    view = TableWork.view
+
+    def failing(work: TableWork, *arguments: Any) -> None:
+        view(work, *arguments)
+        monkeypatch.undo()
+        work.cursor.execute("SELECT pg_backend_pid()")
+        pg.table(f"select pg_terminate_backend({work.cursor.fetchone()[0]})")
+
+    monkeypatch.setattr(TableWork, "view", failing)
+    loads.load(asked, [(1, '{"a":"5"}')])
+    assert pg.table("select a from t_view") == [("5",)]
 
 
 def test_mariadb_keeps_documents_without_a_view(maria: MariaDb, new_loads: NewLoads):

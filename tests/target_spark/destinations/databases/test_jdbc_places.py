@@ -54,6 +54,8 @@ def test_urls(url: str, hosts: tuple[str, ...], ports: tuple[int, ...], name: st
         ("jdbc:postgresql://h/", "does not name a database"),
         ("jdbc:postgresql://me:Secret@h/db", "contains a user or password"),
         ("jdbc:postgresql://h:x/db", "host and port"),
+        ("jdbc:mysql://h:65536/db", "host and port"),
+        ("jdbc:mysql://h/db?connectTimeout=Secret", "'connectTimeout' is not a whole number"),
         (
             "jdbc:postgresql://h/db?socketFactory=Secret",
             "the connection property 'socketFactory' is not allowed",
