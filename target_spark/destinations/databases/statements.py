@@ -8,10 +8,12 @@ Why a newest row in SQL: the rows of a flush are in the database, where the MERG
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from shared.errors import SettingsError, Where
+from shared.formats.spark_types import T
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.databases.database_tables import (
     Cursor,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from target_spark.tables.table_changes import NameRules
 
 _PART_ROWS = 1 << 40
+_DECIMAL = re.compile(r"(?:decimal|numeric)\((\d+),(\d+)\)")
+_MOST_DIGITS = 38
 LEDGER = "_singer_ledger"
 NAMES = "_singer_columns"
 LEASES = "_singer_leases"
@@ -63,6 +67,8 @@ class LoadSql(Protocol):
     """Columns that older ledgers lack, with their definitions."""
     has_schema: str = ""
     current_schema: str = ""
+    types: Mapping[str, DataType] = {}
+    """The database's types that loading creates → Spark's, but for decimals."""
     stages: str = ""
     """Query for the tables of a schema whose names begin with a prefix."""
 
@@ -103,9 +109,15 @@ class LoadSql(Protocol):
 
     def form_of(self, data_type: DataType) -> str:
         """Return the form in which values are sent: see `StagedColumn`."""
+        return "json" if isinstance(data_type, T.StructType | T.ArrayType | T.MapType) else "plain"
 
     def spark_type(self, sql_type: str) -> DataType | None:
         """Return the Spark type of a column's type; None for a type that loading never creates."""
+        match = _DECIMAL.fullmatch(sql_type)
+        if match is None:
+            return self.types.get(sql_type)
+        precision, scale = map(int, match.groups())
+        return T.DecimalType(precision, scale) if precision <= _MOST_DIGITS else None
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """Return the expression that converts a staged value to a column's type."""
@@ -117,7 +129,7 @@ class LoadSql(Protocol):
         """Create a schema."""
         return f"CREATE SCHEMA IF NOT EXISTS {self.name(schema)}"
 
-    def type_of(self, data_type: DataType, key: bool = False, keys: int = 1) -> str:
+    def type_of(self, data_type: DataType) -> str:
         """Return the database's type for values of a Spark type."""
 
     def create_stage(

@@ -349,7 +349,9 @@ class TableWork:
                 where=Where(setting="load_method"),
                 hint="make a trigger of the rule, or load the stream with 'append-only'",
             )
-        request = self._without_computed(result, request, renamed)
+        computed = {column.name for column in result.columns if column.generated}
+        names = self._names(result, request, renamed)
+        request = without_computed(request, names, computed, f"'{self.place.table}'")
         table, can = self._struct(result, request, renamed), self.database.can
         if self._is_theirs(renamed):
             # Numbers, and times, that a column of theirs cannot hold are for the server to refuse.
@@ -389,14 +391,6 @@ class TableWork:
         sql = self.database.sql
         is_number = sql.takes(new, sql.type_of(old))
         return is_number or isinstance(old, TEXTS) or self.database.can.takes(old, new)
-
-    def _without_computed(
-        self, result: FoundTable, request: TableRequest, renamed: Mapping[str, str]
-    ) -> TableRequest:
-        """Return the request without columns that the database computes."""
-        computed = {column.name for column in result.columns if column.generated}
-        names = self._names(result, request, renamed)
-        return without_computed(request, names, computed, f"'{self.place.table}'")
 
     def _struct(
         self, result: FoundTable, request: TableRequest, renamed: Mapping[str, str]

@@ -96,6 +96,7 @@ _ATTACHED = (
 class MySqlSql(LoadSql):
     """MySQL's and MariaDB's statements: see `LoadSql`, also for methods without text here."""
 
+    types = _SPARK
     mark = "`"
     same = "<=>"
     mariadb = True
@@ -121,16 +122,11 @@ class MySqlSql(LoadSql):
         """Return the clause for columns of texts."""
         return f"CHARACTER SET utf8mb4 COLLATE {self._collation}"
 
-    def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:
+    def type_of(self, data_type: T.DataType) -> str:
         if isinstance(data_type, T.DecimalType) and data_type.scale <= _MOST_SCALE:
             return f"decimal({data_type.precision},{data_type.scale})"
         kind = TYPES.get(type(data_type), "longtext")
-        kind = "longtext" if kind == "json" and self.mariadb else kind
-        if key and kind in {"longtext", "json"}:
-            return f"varchar({min(255, _KEY_BYTES // 4 // keys)})"
-        if key and kind == "longblob":
-            return f"varbinary({min(255, _KEY_BYTES // keys)})"
-        return kind
+        return "longtext" if kind == "json" and self.mariadb else kind
 
     def same_type(self, data_type: T.DataType, sql_type: str) -> bool:
         kind = self.type_of(data_type)
@@ -138,16 +134,7 @@ class MySqlSql(LoadSql):
         return kind == sql_type or (kind in sizes and sql_type.startswith(sizes[kind]))
 
     def form_of(self, data_type: T.DataType) -> str:
-        if isinstance(data_type, T.StructType | T.ArrayType | T.MapType):
-            return "json"
-        return "hex" if isinstance(data_type, T.BinaryType) else "plain"
-
-    def spark_type(self, sql_type: str) -> T.DataType | None:
-        match = re.fullmatch(r"decimal\((\d+),(\d+)\)", sql_type)
-        if match:
-            precision, scale = map(int, match.groups())
-            return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
-        return _SPARK.get(sql_type)
+        return "hex" if isinstance(data_type, T.BinaryType) else super().form_of(data_type)
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """See `LoadSql`: the server converts values strictly, but rounds numbers and times."""
@@ -254,9 +241,9 @@ class MySqlSql(LoadSql):
             )
         created = []
         for column in columns:
-            key = column.name in keys
-            null = " NOT NULL" if key or not column.nullable else ""
-            created.append(self._column(column, key, len(keys), null))
+            is_key = column.name in keys
+            null = " NOT NULL" if is_key or not column.nullable else ""
+            created.append(self._column(column, null, len(keys) if is_key else 0))
         if keys:
             created.append(f"PRIMARY KEY ({self.names(keys)}) COMMENT '{KEY_COMMENT}'")
         clause = f" COMMENT {literal(comment[:2048])}" if comment else ""
@@ -266,7 +253,7 @@ class MySqlSql(LoadSql):
         ]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
-        return [f"ALTER TABLE {self.table(place)} ADD COLUMN {self._column(column, False, 1, '')}"]
+        return [f"ALTER TABLE {self.table(place)} ADD COLUMN {self._column(column)}"]
 
     def change_type(
         self, place: TablePlace, column: FoundColumn, data_type: T.DataType
@@ -385,9 +372,15 @@ class MySqlSql(LoadSql):
             for name, listed in columns.items()
         }
 
-    def _column(self, column: Column, key: bool, keys: int, null: str) -> str:
+    def _column(self, column: Column, null: str = "", keys: int = 0) -> str:
+        """Return a column in a statement; `keys` is the number of key columns if it is one."""
+        kind = self.type_of(column.dtype)
+        if keys and kind in {"longtext", "json"}:
+            kind = f"varchar({min(255, _KEY_BYTES // 4 // keys)})"
+        if keys and kind == "longblob":
+            kind = f"varbinary({min(255, _KEY_BYTES // keys)})"
         clause = f" COMMENT {literal(column.comment[:1024])}" if column.comment else ""
-        return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{clause}"
+        return f"{self.name(column.name)} {kind}{null}{clause}"
 
 
 def _of_number(value: str, staged: str, kind: str, size: str) -> str:

@@ -98,6 +98,7 @@ _SPARK: Mapping[str, T.DataType] = {
 class PostgreSqlSql(LoadSql):
     """PostgreSQL's statements: see `LoadSql`, also for methods without text here."""
 
+    types = _SPARK
     unlogged = "UNLOGGED "
     overriding = " OVERRIDING SYSTEM VALUE"
     ledger_columns: Mapping[str, str] = {"proof": "text NOT NULL DEFAULT ''"}
@@ -110,21 +111,13 @@ class PostgreSqlSql(LoadSql):
         "WHERE s.nspname = %s AND c.relkind = 'r' AND starts_with(c.relname, %s)"
     )
 
-    def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:  # noqa: ARG002
+    def type_of(self, data_type: T.DataType) -> str:
         if isinstance(data_type, T.DecimalType):
             return f"numeric({data_type.precision},{data_type.scale})"
         return TYPES.get(type(data_type), "text")
 
-    def form_of(self, data_type: T.DataType) -> str:
-        nested = isinstance(data_type, T.StructType | T.ArrayType | T.MapType)
-        return "json" if nested else "plain"
-
     def spark_type(self, sql_type: str) -> T.DataType | None:
-        match = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
-        if match:
-            precision, scale = map(int, match.groups())
-            return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
-        return _SPARK.get(re.sub(r"\(\d+\)$", "", sql_type))
+        return super().spark_type(re.sub(r"\(\d+\)$", "", sql_type))
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
         if staged == stored:
