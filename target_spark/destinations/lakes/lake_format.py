@@ -294,8 +294,8 @@ class LakeFormat(ABC):
         raise NotImplementedError
 
     def published(self, spark: SparkSession, place: Place) -> str | None:
-        """Return the newest commit that is published; None if there is none."""
-        raise NotImplementedError
+        """Return the newest commit that is published, here any; None if there is none."""
+        return self.version(spark, place)
 
     def publish(self, spark: SparkSession, place: Place) -> bool:
         """Make the branch the table, in one step, and remove it; may be repeated.

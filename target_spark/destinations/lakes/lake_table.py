@@ -114,6 +114,16 @@ def absolute(path: str) -> str:
     return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())
 
 
+def partition_columns(described: Sequence[str]) -> Iterator[str]:
+    """Yield the columns that partition a table, by the names that DESCRIBE TABLE shows."""
+    if "# Partition Information" in described:
+        for name in described[described.index("# Partition Information") + 1 :]:
+            if not name or (name.startswith("# ") and name != "# col_name"):
+                return
+            if name != "# col_name":
+                yield name
+
+
 _HIDDEN = (".", "_")
 
 
@@ -289,22 +299,16 @@ def read_mark(text: str | None) -> Mark | None:
         return None
     if not isinstance(content, dict) or content.get("origin") != ORIGIN:
         return None
+    state, packed = content.get("state"), content.get("packed")
     return Mark(
         run=str(content.get("run", "")),
         stream=str(content.get("stream", "")),
         token=content.get("token"),
         source=content.get("source"),
-        state=_state(content),
+        state=zlib.decompress(base64.b64decode(packed)).decode() if packed else state,
         rows=content.get("rows"),
         whole=bool(content.get("whole")),
     )
-
-
-def _state(content: Mapping[str, Any]) -> str | None:
-    packed = content.get("packed")
-    if not packed:
-        return content.get("state")
-    return zlib.decompress(base64.b64decode(packed)).decode()
 
 
 def held_part(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:

@@ -66,6 +66,7 @@ from target_spark.destinations.lakes.lake_table import (
     commented,
     configured,
     one_writer,
+    partition_columns,
     read_mark,
     view_of,
 )
@@ -166,7 +167,9 @@ class DeltaFormat(LakeFormat):
         names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
         folder = place.folder
         size = None if folder is None else first_of(lambda: table_size(folder), lambda: None)
-        partitions, computed = _partitions(spark, place), computed_columns(struct)
+        rows = spark.sql(f"DESCRIBE TABLE {place.table}").collect()
+        partitions = tuple(partition_columns([row[0] for row in rows]))
+        computed = computed_columns(struct)
         struct = with_column_defaults(struct)
         return LakeTable(struct, names, partitions, properties, size, computed=computed)
 
@@ -291,9 +294,6 @@ class DeltaFormat(LakeFormat):
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).overwrite(F.expr(condition))
 
-    def published(self, spark: SparkSession, place: Place) -> str | None:
-        return self.version(spark, place)
-
     def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
         """See `LakeFormat`. Its log names the files of the table; it writes only its own."""
         spark.sql(
@@ -359,12 +359,3 @@ def properties_of(spark: SparkSession, place: Place) -> dict[str, str]:
     """Return the properties of a table."""
     rows = spark.sql(f"SHOW TBLPROPERTIES {place.table}").collect()
     return {row[0]: row[1] for row in rows}
-
-
-def _partitions(spark: SparkSession, place: Place) -> tuple[str, ...]:
-    rows = [row[0] for row in spark.sql(f"DESCRIBE TABLE {place.table}").collect()]
-    if "# Partition Information" not in rows:
-        return ()
-    after = rows[rows.index("# Partition Information") + 1 :]
-    end = after.index("") if "" in after else len(after)
-    return tuple(name for name in after[:end] if name != "# col_name")

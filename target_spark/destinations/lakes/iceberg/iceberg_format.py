@@ -300,7 +300,9 @@ class IcebergFormat(LakeFormat):
                 replace_whole(transaction, frame, now, change, request)
                 transaction.commit()
                 return
-            _replace_unseen(spark, frame, place, change, request)
+            # Without a transaction, concurrent commits of others are lost.
+            with view_of(spark, commented(frame, change)) as view:
+                spark.sql(replacement(place.table, view, change, request)).collect()
         with one_writer(place.folder):
             self._complete(spark, place, change, request)
 
@@ -409,14 +411,6 @@ def _create_namespace(spark: SparkSession, namespace: str) -> None:
         )
 
 
-def _replace_unseen(
-    spark: SparkSession, frame: DataFrame, place: Place, change: TableChange, request: TableRequest
-) -> None:
-    """Replace the table without a transaction: concurrent commits of others are lost."""
-    with view_of(spark, commented(frame, change)) as view:
-        spark.sql(replacement(place.table, view, change, request)).collect()
-
-
 def _chained(snapshots: Snapshots, newest: str | None) -> Iterator[tuple[str | None, str | None]]:
     """Yield operations and marks from a snapshot back, by their parents, as clocks differ."""
     at = None if newest is None else int(newest)
@@ -445,6 +439,3 @@ def _fits(now: LakeTable, change: TableChange, request: TableRequest, *, declare
     wanted = partitions_sql(request, change.mapping)
     declared = strict == wanted_strict if declares else strict <= wanted_strict
     return have == want and same_partitions(now.spec, wanted) and declared
-
-
-__all__ = ["IcebergFormat", "iceberg_destination"]

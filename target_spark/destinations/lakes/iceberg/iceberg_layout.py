@@ -31,7 +31,13 @@ from target_spark.destinations.lakes.lake_sql import (
     properties_sql,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute, catalog_place
+from target_spark.destinations.lakes.lake_table import (
+    LakeTable,
+    Place,
+    absolute,
+    catalog_place,
+    partition_columns,
+)
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.partitions import PartitionField, cluster_columns, partition_fields
 from target_spark.tables.table_changes import PartitionStep, TableChange, comment_of
@@ -399,9 +405,5 @@ def _partitions(rows: list[tuple[str, str]]) -> Iterator[str]:
             if not name.startswith("Part "):
                 return
             yield text
-    elif "# Partition Information" in names:
-        for name, _ in rows[names.index("# Partition Information") + 1 :]:
-            if not name or (name.startswith("# ") and name != "# col_name"):
-                return
-            if name != "# col_name":
-                yield name
+    else:
+        yield from partition_columns(names)
