@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -26,7 +26,7 @@ from target_spark.destinations.databases.database_tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from target_spark.destinations.databases.staged_columns import StagedColumn
+    from target_spark.destinations.databases.staged_columns import StagingTable
     from target_spark.destinations.databases.statements import LoadSql
     from target_spark.tables.evolution import Capabilities
     from target_spark.tables.table_changes import NameRules
@@ -74,18 +74,9 @@ class Database(Protocol):
         """
 
     def stage(
-        self,
-        connection: Connection,
-        table: TablePlace,
-        columns: Sequence[StagedColumn],
-        tables: Iterator[pa.Table],
-        *,
-        numbered: bool,
+        self, connection: Connection, stage: StagingTable, tables: Iterator[pa.Table]
     ) -> tuple[int, int]:
-        """Create a staging table with all rows, without a commit; return rows and bytes.
-
-        With `numbered`, a first column numbers the rows in order of arrival.
-        """
+        """Create a staging table with all rows, without a commit; return rows and bytes."""
 
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
         """Return the existing table; None if there is none.

@@ -23,7 +23,12 @@ from target_spark.destinations.databases.database_tables import (
 )
 from target_spark.destinations.databases.mysql.mysql_database import MySql
 from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
-from target_spark.destinations.databases.staged_columns import StagedColumn, chunks, staged_source
+from target_spark.destinations.databases.staged_columns import (
+    StagedColumn,
+    StagingTable,
+    chunks,
+    staged_source,
+)
 from target_spark.destinations.destination import ROW_ORIGIN, RefusedByStoreError
 
 DATABASES: Mapping[str, Callable[[], Database]] = {
@@ -98,9 +103,8 @@ class StagingSink:
     ) -> dict[str, Any]:
         place = TablePlace(self.schema, f"{PREFIX}{self.run}_{uuid.uuid4().hex[:16]}")
         try:
-            rows, size = database.stage(
-                connection, place, self.columns, tables, numbered=self.numbered
-            )
+            stage = StagingTable(place, self.columns, self.numbered)
+            rows, size = database.stage(connection, stage, tables)
         except Exception as error:
             failure = database.failure(error)
             is_refusal = failure is None and isinstance(error, RefusedByStoreError)

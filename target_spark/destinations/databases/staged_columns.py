@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from shared.formats.line_encodings import grouped
 from shared.formats.spark_types import T
+from target_spark.destinations.databases.database_tables import TablePlace
 from target_spark.destinations.destination import RefusedByStoreError
 
 _CONTROL = {chr(code): json.dumps(chr(code))[1:-1] for code in range(1, 32)}
@@ -177,6 +178,18 @@ class StagedColumn:
     sql_type: str
     form: str
     data_type: T.DataType
+
+
+@dataclass(frozen=True)
+class StagingTable:
+    """A staging table with columns of the stream.
+
+    If it is `numbered`, a first column numbers the rows in the order of arrival.
+    """
+
+    place: TablePlace
+    columns: Sequence[StagedColumn]
+    numbered: bool
 
 
 def staged_name(position: int) -> str:

@@ -21,7 +21,7 @@ from target_spark.destinations.databases.database_tables import (
     StagedRows,
     TablePlace,
 )
-from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
+from target_spark.destinations.databases.staged_columns import ROW, StagingTable, staged_name
 from target_spark.tables.table_changes import not_older
 
 if TYPE_CHECKING:
@@ -132,13 +132,11 @@ class LoadSql(Protocol):
     def type_of(self, data_type: DataType) -> str:
         """Return the database's type for values of a Spark type."""
 
-    def create_stage(
-        self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
-    ) -> str:
-        """Create a staging table; `numbered` if its rows have numbers."""
-        kinds = [f"{staged_name(n)} {column.sql_type}" for n, column in enumerate(columns)]
-        created = ", ".join([f"{ROW} bigint", *kinds] if numbered else kinds)
-        return f"CREATE {self.unlogged}TABLE {self.table(place)} ({created})"
+    def create_stage(self, stage: StagingTable) -> str:
+        """Create a staging table."""
+        kinds = [f"{staged_name(n)} {column.sql_type}" for n, column in enumerate(stage.columns)]
+        created = ", ".join([f"{ROW} bigint", *kinds] if stage.numbered else kinds)
+        return f"CREATE {self.unlogged}TABLE {self.table(stage.place)} ({created})"
 
     def drop(self, place: TablePlace) -> str:
         """Drop a staging table."""

@@ -28,6 +28,7 @@ from target_spark.destinations.databases.database_tables import (
 from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql, literal
 from target_spark.destinations.databases.staged_columns import (
     StagedColumn,
+    StagingTable,
     chunks,
     numbers,
     sendable,
@@ -153,24 +154,18 @@ class MySql:
         return result
 
     def stage(
-        self,
-        connection: Connection,
-        table: TablePlace,
-        columns: Sequence[StagedColumn],
-        tables: Iterator[pa.Table],
-        *,
-        numbered: bool,
+        self, connection: Connection, stage: StagingTable, tables: Iterator[pa.Table]
     ) -> tuple[int, int]:
         """See `Database`: LOAD DATA of a temporary CSV file written by Arrow."""
         cursor = connection.cursor()
         with tempfile.NamedTemporaryFile(prefix="target-spark-", suffix=".csv") as file:
-            rows, size = _write(file, columns, tables, numbered)
+            rows, size = _write(file, stage, tables)
             # Only now: making a table cannot be undone by a rollback here.
-            cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
+            cursor.execute(self.sql.create_stage(stage))
             connection.offered = file.name  # type: ignore[attr-defined]
-            cursor.execute(self._sql.load(table, file.name, columns, numbered=numbered))
+            cursor.execute(self._sql.load(stage, file.name))
         taken = cursor.rowcount
-        _reject_changed(cursor, columns)
+        _reject_changed(cursor, stage.columns)
         if taken != rows:
             raise DestinationError(f"the server took {taken} of {rows} rows")
         return rows, size
@@ -305,12 +300,10 @@ def _reject_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
         raise RefusedByStoreError(f"{named}{reason} [{code}]")
 
 
-def _write(
-    file: IO[bytes], columns: Sequence[StagedColumn], tables: Iterator[pa.Table], numbered: bool
-) -> tuple[int, int]:
+def _write(file: IO[bytes], stage: StagingTable, tables: Iterator[pa.Table]) -> tuple[int, int]:
     rows = 0
     for batch in chunks(tables):
-        lines = csv_lines(batch, columns, rows if numbered else None)
+        lines = csv_lines(batch, stage.columns, rows if stage.numbered else None)
         file.write(lines)
         rows += batch.num_rows
     file.flush()

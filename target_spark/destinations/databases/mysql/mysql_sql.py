@@ -15,7 +15,7 @@ from target_spark.destinations.databases.database_tables import (
     StagedRows,
     TablePlace,
 )
-from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
+from target_spark.destinations.databases.staged_columns import ROW, StagingTable, staged_name
 from target_spark.destinations.databases.statements import (
     KEY_COMMENT,
     LEASES,
@@ -205,23 +205,19 @@ class MySqlSql(LoadSql):
     def create_schema(self, schema: str) -> str:
         return f"CREATE DATABASE IF NOT EXISTS {self.name(schema)} CHARACTER SET utf8mb4"
 
-    def create_stage(
-        self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
-    ) -> str:
-        return f"{super().create_stage(place, columns, numbered=numbered)} {self._text}"
+    def create_stage(self, stage: StagingTable) -> str:
+        return f"{super().create_stage(stage)} {self._text}"
 
-    def load(
-        self, place: TablePlace, file: str, columns: Sequence[StagedColumn], *, numbered: bool
-    ) -> str:
+    def load(self, stage: StagingTable, file: str) -> str:
         """Return the statement that loads a file written by `_write`."""
         names = [f"@{staged_name(n)}" if c.form == "hex" else staged_name(n)
-                 for n, c in enumerate(columns)]  # fmt: skip
+                 for n, c in enumerate(stage.columns)]  # fmt: skip
         sets = [f"{name[1:]} = UNHEX({name})" for name in names if name.startswith("@")]
         path = file.replace("\\", "\\\\").replace("'", "\\'")
-        listed = ", ".join([ROW, *names] if numbered else names)
+        listed = ", ".join([ROW, *names] if stage.numbered else names)
         turned = f" SET {', '.join(sets)}" if sets else ""
         return (
-            f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE {self.table(place)} "
+            f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE {self.table(stage.place)} "
             "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' "
             f"ESCAPED BY '' LINES TERMINATED BY '\\n' ({listed}){turned}"
         )

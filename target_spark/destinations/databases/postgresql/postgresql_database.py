@@ -25,7 +25,7 @@ from target_spark.destinations.databases.database_tables import (
 )
 from target_spark.destinations.databases.postgresql.postgresql_rows import HEAD, TAIL, binary_rows
 from target_spark.destinations.databases.postgresql.postgresql_sql import PostgreSqlSql
-from target_spark.destinations.databases.staged_columns import StagedColumn, chunks
+from target_spark.destinations.databases.staged_columns import StagingTable, chunks
 from target_spark.destinations.databases.statements import KEY_COMMENT, LoadSql
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.table_changes import NameRules
@@ -146,21 +146,17 @@ class PostgreSql:
         return connection
 
     def stage(
-        self,
-        connection: Connection,
-        table: TablePlace,
-        columns: Sequence[StagedColumn],
-        tables: Iterator[pa.Table],
-        *,
-        numbered: bool,
+        self, connection: Connection, stage: StagingTable, tables: Iterator[pa.Table]
     ) -> tuple[int, int]:
         """See `Database`: COPY in the binary format, made column by column."""
         rows = size = 0
         with connection.cursor() as cursor:
-            cursor.execute(self.sql.create_stage(table, columns, numbered=numbered))
-            with cursor.copy(f"COPY {self.sql.table(table)} FROM STDIN (FORMAT binary)") as copy:
+            cursor.execute(self.sql.create_stage(stage))
+            with cursor.copy(
+                f"COPY {self.sql.table(stage.place)} FROM STDIN (FORMAT binary)"
+            ) as copy:
                 copy.write(HEAD)
-                for count, data in _ahead(chunks(tables), columns, numbered):
+                for count, data in _ahead(chunks(tables), stage):
                     copy.write(data)
                     rows += count
                     size += len(data)
@@ -256,15 +252,15 @@ _KEYS = _KEYS_15.replace("i.indnullsnotdistinct", "true")
 
 
 def _ahead(
-    batches: Iterator[pa.RecordBatch], columns: Sequence[StagedColumn], numbered: bool
+    batches: Iterator[pa.RecordBatch], stage: StagingTable
 ) -> Iterator[tuple[int, memoryview]]:
     """Yield numbers of rows with their bytes; some are made while those before them are sent."""
     rows = 0
     with ThreadPoolExecutor(1) as pool:
         held: deque[tuple[int, Future[memoryview]]] = deque()
         for batch in batches:
-            before = rows if numbered else None
-            held.append((batch.num_rows, pool.submit(binary_rows, batch, columns, before)))
+            before = rows if stage.numbered else None
+            held.append((batch.num_rows, pool.submit(binary_rows, batch, stage.columns, before)))
             rows += batch.num_rows
             if len(held) > 1:
                 count, created = held.popleft()
