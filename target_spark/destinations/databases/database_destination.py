@@ -502,11 +502,7 @@ class JdbcDestination(Destination):
         return note
 
     def _check_note(self, work: TableWork, request: TableRequest, is_there: bool) -> None:
-        """Raise an error if another run has adopted the note of this run.
-
-        Raises:
-            DestinationError: A later run has treated this one as dead and has taken its place.
-        """
+        """Raise DestinationError if a later run took this one for dead, and adopted its note."""
         if request.stream in self._noted and not is_there:
             raise DestinationError(
                 f"another run has taken over the table '{work.place.table}': this run lost "

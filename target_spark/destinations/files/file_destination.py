@@ -267,8 +267,7 @@ class FileDestination(Destination):
     def _publish(self, request: TableRequest, flushes: Sequence[Flush]) -> Committed | None:
         """Make flushes visible together; with `overwrite`, replace everything before.
 
-        Returns:
-            The rows of the new files, as their footers tell; None if they do not.
+        Return the rows of the new files, as their footers tell; None if they do not.
         """
         folder = self.folder(request)
         overwrite = request.method == OVERWRITE

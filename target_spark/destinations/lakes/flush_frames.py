@@ -183,10 +183,7 @@ def _reason(rule: RowRule, source: str | None) -> str:
 
 
 def _as_stored(spark: SparkSession, rows: TableFlush) -> DataFrame:
-    """Return the rows of a flush with all columns that the table would give them.
-
-    Without those that only delete others.
-    """
+    """Return the rows of a flush that do not only delete, with all columns of the table."""
     flush, request, projection = rows.flush, rows.request, rows.change.projection
     origin = StructField(ROW_ORIGIN, LongType())
     frame = frame_of(spark, flush.parts, StructType([*flush.write.struct, origin]))

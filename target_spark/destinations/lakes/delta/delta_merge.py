@@ -314,8 +314,7 @@ class _Change:
     def _candidates(self, opened: Any) -> Iterator[tuple[Path, int]]:
         """Yield the files that may hold a key of the flush, with their sizes.
 
-        Raises:
-            NeedsSparkError: Files of the table are in other folders.
+        Raise NeedsSparkError if files of the table are in other folders.
         """
         files = pa.table(opened.get_add_actions(flatten=True))
         for key in self.plan.keys:
@@ -425,11 +424,7 @@ class _Change:
         yield old
 
     def _link(self, part: Part) -> Changed:
-        """Make a part a file of the table.
-
-        Raises:
-            NeedsSparkError: It is on another disk.
-        """
+        """Make a part a file of the table; raise NeedsSparkError if it is on another disk."""
         path = self.table / f"part-{self.name}-{uuid.uuid4()}.parquet"
         try:
             os.link(local_path(part.url) or part.url, path)
@@ -573,11 +568,7 @@ def _begin(
 
 
 def _commit(table: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
-    """Make a version of a table, unless there is one.
-
-    Raises:
-        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
-    """
+    """Make a version of a table; raise CommitFailedError if others have made it meanwhile."""
     from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
 
     log = table / "_delta_log"
