@@ -29,7 +29,7 @@ from target_spark.core.load_plans import (
     rules_error,
 )
 from target_spark.destinations.folders.stored_folder import TableFolder
-from target_spark.destinations.folders.table_folder import case_collisions, is_ours
+from target_spark.destinations.folders.table_folder import case_collisions, is_ours, visible
 
 _TYPES = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
 """Types whose values are the same after a way through the name of a folder."""
@@ -83,7 +83,7 @@ def _problems(names: tuple[str, ...], columns: StructType) -> Iterable[str]:
                 f"files cannot be partitioned by '{name}' ({kind.simpleString()}), only by texts, "
                 "integers, booleans and dates"
             )
-        if name.startswith((".", "_")):
+        if not visible(name):
             yield f"files cannot be partitioned by '{name}': readers skip folders of such names"
     if names and len(names) == len(columns):
         yield "the files would have no columns"

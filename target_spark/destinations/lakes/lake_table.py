@@ -39,7 +39,7 @@ from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Flush, RefusedByStoreError
 from target_spark.destinations.folders.stored_folder import TableFolder, libc_function
-from target_spark.destinations.folders.table_folder import writing
+from target_spark.destinations.folders.table_folder import visible, writing
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.table_changes import NameRules, TableChange, legal_name
@@ -124,9 +124,6 @@ def partition_columns(described: Sequence[str]) -> Iterator[str]:
                 yield name
 
 
-_HIDDEN = (".", "_")
-
-
 def folders_of_tables(path: str, log: str, options: StorageOptions) -> Iterator[tuple[str, ...]]:
     """Yield the folders of tables below a path, one or two levels deep, as names.
 
@@ -135,12 +132,12 @@ def folders_of_tables(path: str, log: str, options: StorageOptions) -> Iterator[
     Raises:
         OSError: The path cannot be listed.
     """
-    for outer in _shown(_folders(path, options)):
+    for outer in sorted(filter(visible, _folders(path, options))):
         inside = _folders(join(path, outer), options)
         if log in inside:
             yield (outer,)
             continue
-        for inner in _shown(inside):
+        for inner in sorted(filter(visible, inside)):
             if log in _folders(join(path, outer, inner), options):
                 yield (outer, inner)
 
@@ -157,10 +154,6 @@ def tables_in(spark: SparkSession, catalog: str) -> Mapping[str, Place]:
                     quoted(catalog, *parts), ".".join((catalog, *parts))
                 )
     return results
-
-
-def _shown(names: list[str]) -> list[str]:
-    return sorted(name for name in names if not name.startswith(_HIDDEN))
 
 
 def _folders(url: str, options: StorageOptions) -> list[str]:

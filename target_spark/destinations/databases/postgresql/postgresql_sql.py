@@ -150,7 +150,10 @@ class PostgreSqlSql(LoadSql):
         comment: str,
         properties: Mapping[str, str],
     ) -> list[str]:
-        created = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
+        created = [
+            f"{self.name(c.name)} {self.type_of(c.dtype)}{'' if c.nullable else ' NOT NULL'}"
+            for c in columns
+        ]
         nullable = {c.name for c in columns if c.nullable}
         if keys and not nullable & set(keys):
             created.append(f"PRIMARY KEY ({self.names(keys)})")
@@ -309,7 +312,9 @@ class PostgreSqlSql(LoadSql):
         columns = ", ".join(
             f"{value} AS {self.name(legal[name])}" for name, value in values.items()
         )
-        view = self.table(TablePlace(place.schema, _view_name(place.table)))
+        # Truncated if it is too long.
+        short = place.table.encode()[: 63 - len("_view")].decode("utf-8", "ignore")
+        view = self.table(TablePlace(place.schema, f"{short}_view"))
         return [
             f"DROP VIEW IF EXISTS {view}",
             f"CREATE VIEW {view} AS SELECT {columns} FROM {self.table(place)}",
@@ -510,10 +515,6 @@ def _literal(text: str) -> str:
     return f"E'{quoted}'"
 
 
-def _null(column: Column) -> str:
-    return "" if column.nullable else " NOT NULL"
-
-
 def _with(properties: Mapping[str, str]) -> str:
     for name, value in properties.items():
         if not re.fullmatch(r"[a-z_.]+", name) or not re.fullmatch(r"[\w.+-]+", value):
@@ -522,11 +523,6 @@ def _with(properties: Mapping[str, str]) -> str:
                 where=Where(setting="table_properties"),
             )
     return f" WITH ({', '.join(f'{n} = {v}' for n, v in properties.items())})" if properties else ""
-
-
-def _view_name(table: str) -> str:
-    """Return the name of a table's view, truncated if it is too long."""
-    return table.encode()[: 63 - len("_view")].decode("utf-8", "ignore") + "_view"
 
 
 def _value(document: str, name: str, data_type: T.DataType) -> str:

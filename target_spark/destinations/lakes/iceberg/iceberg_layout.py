@@ -21,7 +21,7 @@ from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName, TableRequest
-from target_spark.destinations.folders.table_folder import folder_name
+from target_spark.destinations.folders.table_folder import folder_name, visible
 from target_spark.destinations.lakes.lake_sql import (
     NAMES_PROPERTY,
     STORED_AS_TEXT,
@@ -256,7 +256,7 @@ def check_empty(folder: str | None) -> None:
     path = None if folder is None else local_path(folder)
     if path is None or not Path(path).is_dir():
         return
-    names = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
+    names = sorted(entry.name for entry in Path(path).iterdir() if visible(entry.name))
     if names and "metadata" not in names:
         raise SettingsError(
             f"'{path}' is not an Iceberg table: it contains '{names[0]}'",
