@@ -179,16 +179,16 @@ class Properties:
     ignored: frozenset[str] = frozenset()
 
 
+def _named(*names: str) -> dict[str, str]:
+    """Return parameters of a driver by the names that Java's has for them, in lower case."""
+    return {name.replace("_", ""): name for name in names}
+
+
 _MYSQL = Properties(
     port=3306,
     allowed={
-        "sslmode": "sslmode",
-        "usessl": "usessl",
-        "sslca": "ssl_ca",
+        **_named("sslmode", "usessl", "ssl_ca", "ssl_cert", "ssl_key", "connect_timeout"),
         "serversslcert": "ssl_ca",
-        "sslcert": "ssl_cert",
-        "sslkey": "ssl_key",
-        "connecttimeout": "connect_timeout",
     },
     ignored=frozenset(
         {
@@ -207,15 +207,8 @@ PROPERTIES: Mapping[str, Properties] = {
     "postgresql": Properties(
         port=5432,
         allowed={
-            "sslmode": "sslmode",
-            "sslrootcert": "sslrootcert",
-            "sslcert": "sslcert",
-            "sslkey": "sslkey",
-            "sslpassword": "sslpassword",
-            "channelbinding": "channel_binding",
-            "gssencmode": "gssencmode",
-            "connecttimeout": "connect_timeout",
-            "applicationname": "application_name",
+            **_named("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "gssencmode"),
+            **_named("channel_binding", "connect_timeout", "application_name"),
         },
         ignored=frozenset(
             {
