@@ -525,10 +525,11 @@ def _summary(path: str) -> dict[str, Any]:
     try:
         summary = json.loads(Path(path).read_text(encoding="utf-8"))
         if summary["format"] == FORMAT:
+            html_report(summary)  # Alone, too, so that the error of a part names its file.
             return dict(summary)
     except OSError as error:
         raise SourceError(f"cannot be read ({error.strerror})", where=Where(file=path)) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise SourceError("is no run summary", where=Where(file=path), hint="see --summary")
 

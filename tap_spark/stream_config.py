@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from shared.errors import InvalidSettingsError
 from shared.settings.checking import Problem
@@ -352,6 +352,11 @@ def _broker_problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
     registry = item.get("schema_registry")
     if isinstance(registry, str) and not registry.startswith(("http://", "https://")):
         yield ("schema_registry",), "must begin with 'http://' or 'https://'"
+    elif isinstance(registry, str):
+        try:
+            urlsplit(registry)
+        except ValueError as error:
+            yield ("schema_registry",), f"is not a URL: {error}"
 
 
 PYTHON_SOURCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")

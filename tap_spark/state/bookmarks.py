@@ -24,6 +24,8 @@ Json = Any
 Ordered = Any
 """A value that Python orders as Spark orders the column."""
 INTEGERS = ("byte", "short", "integer", "long")
+_MOST_DIGITS = 40
+"""More than any integer key has."""
 TEXT_BY_VALUE = "string by value"
 """The type of keys of text that Spark compares: those of databases have the database's order."""
 TEMPORAL = ("date", "timestamp", "timestamp_ntz")
@@ -279,7 +281,11 @@ def _number(value: Json, key_type: str) -> Ordered:
         raise ValueError(f"{json.dumps(value)} is not a valid {key_type}") from None
     if key_type in ("float", "double"):
         return float(number)
-    if not number.is_finite() or (key_type in INTEGERS and number != int(number)):
+    is_wrong = not number.is_finite()
+    if key_type in INTEGERS and not is_wrong:
+        # First its size: an exponent may ask for a number of any length.
+        is_wrong = number.adjusted() > _MOST_DIGITS or number != int(number)
+    if is_wrong:
         raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
     return number
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from shared.encodings.encoding_format import Encoding
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.storage.owned_folders import OwnedFolder, remove_stale
+from shared.storage.urls import shown
 from target_spark.core.load_plans import STAGED, InputFile
 from target_spark.core.reader import Lines
 from target_spark.destinations.folders.table_folder import WORK_PREFIX
@@ -192,13 +193,17 @@ def _abandon(file: StagedFile) -> None:
 
 def _local_path(root: str) -> Path | None:
     """Return the folder that a path or `file:` URL names; None for an object store."""
-    parts = urlsplit(root)
+    where = Where(setting="staging.root")
+    try:
+        parts = urlsplit(root)
+    except ValueError as error:
+        raise SettingsError(f"'{shown(root)}' is not a URL: {error}", where=where) from None
     if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
         return Path(unquote(parts.path))
     if parts.scheme == "file":
         raise SettingsError(
             f"'{root}' is not a local folder",
-            where=Where(setting="staging.root"),
+            where=where,
             hint="give a local folder, one that all executors share, or the URL of an object store",
         )
     return None if "://" in root else Path(root).absolute()

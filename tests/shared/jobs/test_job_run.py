@@ -14,7 +14,7 @@ from shared import jobs
 from shared.errors import AlreadyRunningError, DestinationError
 from shared.jobs import Command, Ends, JobOptions, JobRun, add_run, run_job, runs_in
 from shared.settings.job_file import NamedJob, job_of, read_job_file
-from shared.singer.run_summary import RunSummary, summarized
+from shared.singer.run_summary import FORMAT, RunSummary, summarized
 from shared.storage.owned_folders import lock_name
 
 SECRET = "hunter2"
@@ -185,6 +185,12 @@ def test_one_page_of_two_summaries(tmp_path: Path, caplog: pytest.LogCaptureFixt
     page = tmp_path / "run.html"
     assert jobs.main(["report", *files, "-o", str(page)]) == 0
     assert all(program in page.read_text() for program in ("tap-spark", "target-spark"))
-    Path(files[0]).write_text("{}")
-    assert jobs.main(["report", *files, "-o", str(page)]) == 3
-    assert "is no run summary" in caplog.text
+    for text in (
+        "{}",
+        json.dumps({"format": FORMAT}),
+        json.dumps({"format": FORMAT, "program": 3}),
+    ):
+        caplog.clear()
+        Path(files[0]).write_text(text)
+        assert jobs.main(["report", *files, "-o", str(page)]) == 3
+        assert f"file '{files[0]}': is no run summary" in caplog.text

@@ -52,6 +52,13 @@ def test_an_ordered_stream_moves_its_bookmark_at_once():
     assert state["bookmarks"]["other"] == {"x": 1}
 
 
+@pytest.mark.parametrize("text", ["1e999999999", "-1e41", "1.5", "nan", "x"])
+def test_what_is_no_integer_of_a_key_is_rejected_at_once(text):
+    with pytest.raises(ValueError, match="is not a valid long"):
+        parse_key(text, "long")
+    assert parse_key("1e18", "long") == 10**18
+
+
 def test_runs_without_the_keys_of_all_rows_are_counted():
     config = StreamConfig(name="s", format="parquet", path="x", deletes_every=2)
     plan = replace(PLAN, config=config, bookmark={"replication_key_value": 3})

@@ -41,6 +41,7 @@ def test_a_topic_is_read_by_its_log_with_sparks_packages() -> None:
         ({**CONNECTION, "options": {"ssl": "x"}}, {}, "must begin with 'kafka.'"),
         ({**CONNECTION, "options": {"kafka.bootstrap.servers": "x"}}, {}, "setting 'brokers'"),
         ({**CONNECTION, "schema_registry": "me:pass-word@x"}, {}, "must begin with 'http://'"),
+        ({**CONNECTION, "schema_registry": "http://me:pass-word@[x"}, {}, "is not a URL"),
         (CONNECTION, {"options": {"startingOffsets": "latest"}}, "is not an option"),
         (CONNECTION, {"starting_offsets": "newest"}, "neither 'earliest', 'latest'"),
         (CONNECTION, {"starting_offsets": {"a": 1}}, "not the number of a partition"),
