@@ -45,7 +45,7 @@ from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
 from target_spark.receive.state_file import StateFile
 from target_spark.run_settings import TargetConfig
-from target_spark.validation.columns import checked
+from target_spark.validation.columns import checked, readable
 
 if TYPE_CHECKING:
     from target_spark.load.loader import Loader
@@ -198,9 +198,8 @@ def _pipeline(
     )
     if strategy is not None:
         rule = flush_rule(strategy, config.batch_wait_limit_seconds)
-    plan: Callable[[StreamSchema], LoadPlan | None] = loader.plan
-    if config.validate_records:
-        plan = partial(checked, plan)
+    look = checked if config.validate_records else readable
+    plan: Callable[[StreamSchema], LoadPlan | None] = partial(look, loader.plan)
     limits = Limits(
         parallel=min(MOST_JOBS, usable_cores()),
         converts=1 if isinstance(strategy, MegaBatch) and not strategy.parallel else None,

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
+from shared.maps.record_metadata import stored_columns
 from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.validation.judge import schema_problem
 
@@ -139,12 +140,35 @@ def checked(
     """
     problem = None if is_plain_schema(stream.schema) else schema_problem(stream.schema)
     if problem is not None:
-        raise MessageError(
-            f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
-            where=Where(stream=stream.stream),
-            hint="records cannot be validated; fix the tap, or set `validate_records: false`",
-        )
+        hint = "records cannot be validated; fix the tap, or set `validate_records: false`"
+        raise _invalid(stream, problem, hint)
     return plan(stream)
+
+
+def readable(
+    plan: Callable[[StreamSchema], LoadPlan | None], stream: StreamSchema
+) -> LoadPlan | None:
+    """Return what `plan` returns for a stream whose schema has columns, if not a valid one.
+
+    Raises:
+        MessageError: What gives the columns is not what the draft says.
+    """
+    try:
+        stored_columns(stream.schema, False)
+        return plan(stream)
+    except (AttributeError, KeyError, TypeError) as error:
+        problem = schema_problem(stream.schema)
+        if problem is None:
+            raise
+        raise _invalid(stream, problem, "its columns cannot be read; fix the tap") from error
+
+
+def _invalid(stream: StreamSchema, problem: str, hint: str) -> MessageError:
+    return MessageError(
+        f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
+        where=Where(stream=stream.stream),
+        hint=hint,
+    )
 
 
 _SCHEMAS = 16

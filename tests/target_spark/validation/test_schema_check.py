@@ -13,7 +13,7 @@ from shared.errors import MessageError
 from shared.formats.json_text import shown_value
 from shared.formats.schema_nodes import JsonText, json_schema_to_spark
 from target_spark.core.load_plans import LoadPlan, StreamSchema
-from target_spark.validation.columns import SlowKeywords, checked, filled_properties
+from target_spark.validation.columns import SlowKeywords, checked, filled_properties, readable
 
 
 def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
@@ -37,6 +37,22 @@ def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
 
 def test_what_the_plan_says_is_passed_on() -> None:
     assert checked(lambda _: None, StreamSchema("s", {})) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"properties": 5}, "properties"),
+        ({"properties": {"a": {"enum": 5}}}, "properties.a.enum"),
+        ({"properties": {"a": {"type": "object", "properties": [1]}}}, "properties.a.properties"),
+        ({"properties": {"a": {}}, "required": True}, "required"),
+    ],
+)
+def test_without_validation_a_schema_must_have_columns(schema: Any, place: str) -> None:
+    with pytest.raises(MessageError, match=f"at '{place}': .* fix the tap"):
+        readable(lambda _: None, StreamSchema("s", schema))
+    odd = {"properties": {"a": {"type": "decimal", "minimum": "x"}}}
+    assert readable(lambda _: LoadPlan(), StreamSchema("s", odd)) == LoadPlan()
 
 
 def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
