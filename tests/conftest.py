@@ -44,8 +44,8 @@ COMPILED_FILES = (
     "tests/docs/",
     "tests/model/test_engines_agree.py",
     "tests/shared/maps/expressions/test_compiled_at_random.py",
-    "tests/shared/types/",
-    "tests/tap_spark/output/",
+    "tests/shared/formats/test_record_text.py",
+    "tests/tap_spark/send/test_record_writer_spark.py",
     "tests/tap_spark/sources/test_exact_json_spark.py",
     "tests/tap_spark/sources/test_exact_values.py",
     "tests/tap_spark/sources/test_parser_limits_spark.py",
@@ -98,7 +98,7 @@ PROGRAM_FILES = (
     "tests/shared/spark/test_dockerfile.py",
     "tests/shared/spark/test_session.py",
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
-    "tests/tap_spark/sync/test_tap_ends_pipe.py",
+    "tests/tap_spark/send/test_tap_ends_pipe.py",
 )
 # Files of which `--turn` leaves no case out: `.ci/run` has chosen them already.
 WHOLE_FILES = ("tests/install/test_release_slice.py",)
