@@ -280,9 +280,9 @@ class MappedLoader:
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
-    def _log_notes(self, stream: str, outcome: Sequence[StreamOutput]) -> None:
-        lines = [] if outcome else [f"stream '{stream}' is not loaded: removed by stream_maps"]
-        for output in outcome:
+    def _log_notes(self, stream: str, outputs: Sequence[StreamOutput]) -> None:
+        lines = [] if outputs else [f"stream '{stream}' is not loaded: removed by stream_maps"]
+        for output in outputs:
             lines += [f"stream '{output.stream}': {note}" for note in output.notes]
         for line in lines:
             if line not in self._logged:
@@ -290,10 +290,10 @@ class MappedLoader:
                 _log.info("%s", line)
 
 
-def _reads(outcome: Sequence[StreamOutput]) -> frozenset[str] | None:
+def _reads(outputs: Sequence[StreamOutput]) -> frozenset[str] | None:
     """Return the properties that outputs need; None for all."""
-    reads = [output.transform.reads for output in outcome if output.transform is not None]
-    return frozenset[str]().union(*reads) if len(reads) == len(outcome) else None
+    reads = [output.transform.reads for output in outputs if output.transform is not None]
+    return frozenset[str]().union(*reads) if len(reads) == len(outputs) else None
 
 
 def _pruned(

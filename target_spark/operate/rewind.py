@@ -227,6 +227,7 @@ def rewind(
     that a rewind that was killed can be repeated.
 
     Args:
+        to: See `target_of`.
         names: Short names of the tables that return; empty for all.
         force: Consent to what would be lost.
         dry_run: Check and report only.

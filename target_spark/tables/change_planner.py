@@ -333,7 +333,7 @@ class Growth:
 
 
 def growth(old: T.DataType, new: T.DataType, can: Capabilities, path: Path) -> Growth | None:
-    """Plan how a column grows to hold the values of another type; None if it cannot."""
+    """Plan how a column grows to hold another type's values without loss; None if it cannot."""
     if isinstance(old, T.StructType) and isinstance(new, T.StructType):
         return _struct(old, new, can, path)
     if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):

@@ -276,7 +276,7 @@ def _hosts(text: str, port: int) -> Iterator[tuple[str, int]]:
     for part in text.split(","):
         match = _HOST.fullmatch(part)
         number = port if match is None else int(match["port"] or port)
-        if match is None or number > _LAST_PORT:
+        if match is None or not 0 < number <= _LAST_PORT:
             raise _wrong("url", "its host and port cannot be parsed")
         yield match["host"].strip("[]") or "localhost", number
 

@@ -60,7 +60,10 @@ class Ledger:
         return cursor.fetchone() is not None
 
     def add(self, cursor: Cursor, stream: str, token: str, proof: str, note: str = "") -> None:
-        """Add a flush, in the transaction of its rows, which `proof` finds again; or a note."""
+        """Add a flush, in the transaction of its rows, or a note.
+
+        `proof`, if it is not empty, finds the rows again.
+        """
         values = [self.place.table, stream, self.run, token, note, *([proof] if proof else [])]
         column, value = (", proof", ", %s") if proof else ("", "")
         query = (

@@ -122,7 +122,7 @@ class TableWork:
         return TablePlan(result, change, result is not None and self._is_theirs(renamed))
 
     def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
-        """Change the table as planned, drop its index of earlier keys; return its plan then."""
+        """Change the table as planned and drop its index of earlier keys; return its new plan."""
         # Only a changed type moves rows; to look for them reads the whole table.
         moves = plan.change.widen or plan.change.rewrite
         with self.ledger.kept_proofs(self.cursor) if moves else nullcontext():
@@ -163,7 +163,7 @@ class TableWork:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
     def key(self, request: TableRequest, plan: TablePlan) -> TablePlan:
-        """Make the rows unique by the keys, if they are not; return the plan of the table then.
+        """Make the rows unique by the keys, if they are not; return the plan of the table with its index.
 
         A table of others gets no index.
         """

@@ -294,7 +294,7 @@ class LakeFormat(ABC):
         raise NotImplementedError
 
     def published(self, spark: SparkSession, place: Place) -> str | None:
-        """Return the newest commit that is published, here any; None if there is none."""
+        """Return the newest published commit, by default the newest of all; None without one."""
         return self.version(spark, place)
 
     def publish(self, spark: SparkSession, place: Place) -> bool:

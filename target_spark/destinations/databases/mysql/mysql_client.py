@@ -75,7 +75,8 @@ def connect_mysql(place: DatabaseAddress) -> Any:
         charset="utf8mb4",
         autocommit=False,
         local_infile=True,
-        connect_timeout=max(1, int(timeout) // 1000),
+        # A year is the most that PyMySQL takes.
+        connect_timeout=min(31_536_000, max(1, int(timeout) // 1000)),
         ssl=context,
         ssl_disabled=context is None,
         defer_connect=True,

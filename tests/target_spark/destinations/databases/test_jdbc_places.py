@@ -55,6 +55,7 @@ def test_urls(url: str, hosts: tuple[str, ...], ports: tuple[int, ...], name: st
         ("jdbc:postgresql://me:Secret@h/db", "contains a user or password"),
         ("jdbc:postgresql://h:x/db", "host and port"),
         ("jdbc:mysql://h:65536/db", "host and port"),
+        ("jdbc:mysql://h:0/db", "host and port"),
         ("jdbc:mysql://h/db?connectTimeout=Secret", "'connectTimeout' is not a whole number"),
         (
             "jdbc:postgresql://h/db?socketFactory=Secret",
