@@ -137,7 +137,7 @@ class WrittenSlices:
 
     def begin(self, slice_: Slice) -> Slice:
         """Number a slice; its bookmark is replaced by the number."""
-        number = len(self._bookmarks) + 1
+        number = self._reported + len(self._bookmarks) + 1
         self._bookmarks[number] = slice_.bookmark
         return replace(slice_, bookmark={_SLICE: number})
 
@@ -149,7 +149,8 @@ class WrittenSlices:
     def newest(self) -> Bookmark | None:
         """Return the newest bookmark that all outputs have reached since the last call."""
         oldest = min((self._reached.get(number, 0) for number in range(self.outputs)), default=0)
-        new = [self._bookmarks[number] for number in range(self._reported + 1, oldest + 1)]
+        # Each may have an entry for each file: none is kept for longer than it can be the newest.
+        new = [self._bookmarks.pop(number) for number in range(self._reported + 1, oldest + 1)]
         self._reported = max(self._reported, oldest)
         return next((bookmark for bookmark in reversed(new) if bookmark is not None), None)
 

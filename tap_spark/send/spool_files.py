@@ -450,7 +450,8 @@ def begun_task(spool: TaskSpool, partition: int) -> Iterator[None]:
     if not spool.ordered:
         yield
         return
-    with open(spool.path(marker_name(partition, BEGUN_SUFFIX)), "ab") as marker:  # noqa: PTH123
+    # Readable, too: NFS gives a shared lock to such files only.
+    with open(spool.path(marker_name(partition, BEGUN_SUFFIX)), "a+b") as marker:  # noqa: PTH123
         # Shared: another attempt of the same task may hold it too.
         fcntl.flock(marker, fcntl.LOCK_SH)
         yield

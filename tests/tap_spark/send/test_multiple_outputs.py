@@ -273,3 +273,11 @@ class TestSettled:
         settled.reached(0, first.bookmark)
         settled.reached(0, second.bookmark)
         assert settled.newest() == {"at": 1}
+
+    def test_keeps_no_bookmark_that_is_written(self) -> None:
+        settled = WrittenSlices(1)
+        for number in range(5):
+            numbered = settled.begin(Slice(None, {"at": number}))  # type: ignore[arg-type]
+            settled.reached(0, numbered.bookmark)
+            assert settled.newest() == {"at": number}
+            assert settled._bookmarks == {}
