@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from shared.errors import DestinationError, SettingsError, SourceError, SparkStartError, Where
 from shared.settings.config_text import Comment, without_comments
@@ -19,7 +18,7 @@ from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.packages import driver_of
 from shared.spark.s3a import PACKAGE
 from shared.storage.files import open_input
-from shared.storage.urls import S3_SCHEMES, join, local_path
+from shared.storage.urls import S3_SCHEMES, join, local_path, netloc_of
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.place_argument import FORMATS, ending, format_of, place_settings, stream_at
 from tap_spark.sources.files.paths import escaped, list_files
@@ -277,7 +276,7 @@ def _check_secrets(place: str) -> None:
                 "the URL holds a password or another secret, which must not be in the settings",
                 hint=f"leave it out, and set {PASSWORD} in the environment",
             )
-    elif "://" in place and ("@" in urlsplit(place).netloc or secrets_of(probe)):
+    elif "://" in place and ("@" in netloc_of(place) or secrets_of(probe)):
         raise SettingsError(
             "the URL holds a login, which must not be in the settings",
             hint="leave it out; `tap-spark docs s3` says where credentials are found",

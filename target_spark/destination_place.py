@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from shared.errors import SettingsError
 from shared.settings.config_text import Comment, without_comments
 from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.s3a import PACKAGE
-from shared.storage.urls import S3_SCHEMES
+from shared.storage.urls import S3_SCHEMES, netloc_of
 from target_spark.config import REGISTRY, target_config
 from target_spark.destinations.databases.database_tables import JdbcSettings, address_of
 from target_spark.destinations.destination_declaration import Declaration
@@ -65,7 +64,7 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
     if database is not None:
         created = _of_database(settings, database.for_settings(PASSWORD))
     else:
-        if "://" in place and "@" in urlsplit(place).netloc:
+        if "://" in place and "@" in netloc_of(place):
             raise SettingsError(
                 "the URL holds a login, which must not be in the settings",
                 hint="leave it out; `target-spark docs s3` says where credentials are found",

@@ -71,14 +71,15 @@ def database_login(place: str, environ: Mapping[str, str], prefix: str) -> Datab
     login = {name: environ.get(prefix + name.upper()) for name in _OF_LIBPQ}
     if place.startswith("jdbc:"):
         return DatabaseLogin(place, login["user"], login["password"])
-    scheme, colon, _ = place.partition(":")
+    scheme, colon, _ = place.lstrip().partition(":")
     kind = _KINDS.get(scheme.lower()) if colon else None
     if kind is None:
         return None
     try:
         parts = urlsplit(place)
-    except ValueError as error:
-        raise SettingsError(f"'{redacted(place)}' is not a URL: {error}") from None
+    except ValueError:  # Its text may hold a password with brackets.
+        hint = "write [, ] and @ of a password as %5B, %5D and %40"
+        raise SettingsError(f"'{redacted(place)}' is not a URL", hint=hint) from None
     if kind == "postgresql":
         login = {name: login[name] or environ.get(_OF_LIBPQ[name]) for name in login}
     user, password = (unquote(text or "") or None for text in (parts.username, parts.password))

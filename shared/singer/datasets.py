@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from shared.storage.urls import local_path, shown
 
@@ -95,11 +94,12 @@ def place_name(place: str) -> DatasetName:
     local = local_path(place)
     if local is not None:
         return "file", str(Path(_before_wild(local, "*?[{") or ".").expanduser().absolute())
-    parts = urlsplit(place)
-    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+    named, _, rest = place.partition("://")
+    scheme = _SCHEMES.get(named.lower(), named.lower())
+    host, slash, path = re.split("[?#]", rest, maxsplit=1)[0].partition("/")
     # In Azure's URLs, what stands before the @ is a container.
-    host = parts.netloc if scheme == "abfss" else parts.netloc.rpartition("@")[2]
-    path = _before_wild(parts.path, "*[{").rstrip("/")
+    host = host if scheme == "abfss" else host.rpartition("@")[2]
+    path = _before_wild(slash + path, "*[{").rstrip("/")
     return f"{scheme}://{host}", (path.lstrip("/") if scheme in _BUCKETS else path) or "/"
 
 
@@ -131,8 +131,13 @@ def jdbc_name(url: str, table: Sequence[str]) -> DatasetName | None:
         return None
     kind, name, schema = match["kind"].lower(), match["name"], table
     if match["host"] is None:
-        # A login may stand behind the name of a protocol: `jdbc:mysql:loadbalance://me:x@host/db`.
-        name = name.rpartition("@")[2] if kind in _PORTS else name
+        # A login may stand behind the name of a protocol: `jdbc:mysql:loadbalance://me:x@host/db`,
+        # or in an address: `jdbc:mysql:replication://address=(host=db)(password=x)/db`.
+        if re.search(r"password\s*=", name, re.IGNORECASE):
+            return None
+        if "://" in name and "@" in match["rest"] and "@" not in name:
+            return None
+        name = name.rpartition("@")[2] if kind in _PORTS or "://" in name else name
         return (f"{kind}:{name}", ".".join(table)) if name else None
     if "=" in match["host"]:  # `(host=db,password=x)`
         return None

@@ -166,7 +166,7 @@ def check_released(settings: SparkSettings) -> None:
         SettingsError: A package has none, or is none; names it.
     """
     for package in settings.packages:
-        if ":" not in package:
+        if not re.fullmatch(r"[^:]+:[^:]+:.+", package):
             fitting = [line for line, release in RELEASES.items() if package in release.packages]
             if not fitting or installed().line in fitting:
                 raise SettingsError(

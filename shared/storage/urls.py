@@ -26,8 +26,13 @@ def local_path(url: str) -> str | None:
     return None if "://" in url else url
 
 
+def netloc_of(url: str) -> str:
+    """Return login, host and port of a URL, even of a wrong one."""
+    return re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0]
+
+
 def shown(url: str) -> str:
-    """Return the URL for errors and logs, also a wrong one: without user, password and query."""
+    """Return a URL, even a wrong one, for errors and logs: without user, password and query."""
     if local_path(url) is not None:
         return url
     scheme, _, rest = url.partition("://")

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 from shared.encodings.encoding_format import Encoding
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
+from shared.settings.checking import redacted
 from shared.storage.owned_folders import OwnedFolder, remove_stale
-from shared.storage.urls import shown
 from target_spark.core.load_plans import STAGED, InputFile
 from target_spark.core.reader import Lines
 from target_spark.destinations.folders.table_folder import WORK_PREFIX
@@ -196,8 +196,8 @@ def _local_path(root: str) -> Path | None:
     where = Where(setting="staging.root")
     try:
         parts = urlsplit(root)
-    except ValueError as error:
-        raise SettingsError(f"'{shown(root)}' is not a URL: {error}", where=where) from None
+    except ValueError:
+        raise SettingsError(f"'{redacted(root)}' is not a URL", where=where) from None
     if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
         return Path(unquote(parts.path))
     if parts.scheme == "file":

@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import InvalidURL
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -85,6 +86,8 @@ class SchemaRegistry:
                 raise self._error(text) from error
             passes = error.code in _BUSY
             raise self._error(f"it answers {error.code} {error.reason}", passes=passes) from error
+        except InvalidURL as error:  # Its text may hold the password.
+            raise self._error("it is not a URL") from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             passes = isinstance(reason, OSError) and may_pass(storage_error(reason, self._url))

@@ -30,7 +30,7 @@ def test_what_a_place_names(place: str, actual: DatabaseLogin | None) -> None:
 
 
 def test_a_url_that_is_none() -> None:
-    with pytest.raises(SettingsError, match=r"^'postgresql://\*\*\*@\[::1/s' is not a URL: Inv"):
+    with pytest.raises(SettingsError, match=r"^'postgresql://\*\*\*@\[::1/s' is not a URL"):
         database_login("postgresql://me:x@[::1/s", {}, "TAP_SPARK_")
 
 

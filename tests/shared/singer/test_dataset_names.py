@@ -55,6 +55,12 @@ def test_tables_that_the_package_names_not() -> None:
     assert jdbc_name("jdbc:mysql:loadbalance://me:hush@a,b/s", ("t",)) == ("mysql:a,b/s", "t")
     assert jdbc_name("jdbc:oracle:oci:scott/hush@tns", ("t",)) == ("oracle:tns", "t")
     assert jdbc_name("jdbc:mysql://(host=db,password=hush)/shop", ("t",)) is None
+    addresses = "(host=a)(user=u)(password=hush)/s", "(host=a,password=hush)/s"
+    for address in addresses:
+        assert jdbc_name(f"jdbc:mysql:replication://address={address}", ("t",)) is None
+    assert jdbc_name("jdbc:mysql:loadbalance://me:hu?sh@a/s", ("t",)) is None
+    assert jdbc_name("jdbc:jtds:sqlserver://me:hush@a/s", ("t",)) == ("jtds:a/s", "t")
+    assert jdbc_name("jdbc:clickhouse:http://me:hush@h/db", ("t",)) == ("clickhouse:h/db", "t")
     assert jdbc_name("jdbc:sqlite:/me@home/a.db", ("t",)) == ("sqlite:/me@home/a.db", "t")
     assert jdbc_name("jdbc:sqlite:", ("t",)) is None
     assert jdbc_name("anything hush", ("t",)) is None
@@ -70,6 +76,7 @@ def test_tables_that_the_package_names_not() -> None:
         ("gs://bucket/a/*.csv", ("gs://bucket", "a")),
         ("abfss://box@acc.dfs.core.windows.net/a", ("abfss://box@acc.dfs.core.windows.net", "a")),
         ("hdfs://node:8020/a/b", ("hdfs://node:8020", "/a/b")),
+        ("s3://[b/x", ("s3://[b", "x")),
         ("https://u:hush@web/x.csv?token=hush", ("https://web", "/x.csv")),
         ("file:///data/a.csv", ("file", "/data/a.csv")),
         ("/data/2025-*/x.csv", ("file", "/data")),
