@@ -33,7 +33,7 @@ from shared.formats.arrow_types import (
     rows_without_columns,
     struct_to_arrow,
 )
-from shared.formats.json_text import Number, Refused, Value, json_text
+from shared.formats.json_text import Number, Refused, Value, bare_text, json_text
 from shared.formats.json_values import Convert, converter
 from shared.formats.line_encodings import ContentError
 from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
@@ -119,9 +119,9 @@ class RowReader:
     ) -> pa.Array | pa.ChunkedArray:
         """Return a column; add reasons by row, of which the first one counts, and cut columns."""
         kind = self.arrow_schema.field(column.name).type
-        values, names = pa.nulls(table.num_rows, kind), table.column_names
-        if column.name in names:
-            values = table.column(names.index(column.name))
+        names = table.column_names
+        is_read = column.name in names
+        values = table.column(names.index(column.name)) if is_read else pa.nulls(len(table), kind)
         cast = self._cast(values, column.dataType, kind)
         if cast is None or (
             self._strict and breaks_nullability(cast, column.dataType, column.nullable)
@@ -252,7 +252,7 @@ def as_json_value(value: Any) -> Value:
 def text_of(value: Any) -> str | None:
     """Return a value of `plain_values` as text: that of numbers, times and binary, or JSON."""
     value = as_json_value(value)
-    return value if value is None or isinstance(value, str) else json_text(value)
+    return value if value is None or isinstance(value, str) else bare_text(value)
 
 
 def _scalar(value: Any) -> Value:
@@ -279,7 +279,7 @@ def plain_values(data: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
     try:
         values: list[Any] = data.to_pylist(maps_as_pydicts="lossy")
     except OverflowError as error:
-        text = "a date or time that is to be converted is outside of the years 1 to 9999"
+        text = "a date, time or duration to convert is outside of the years 1 to 9999"
         raise ContentError(text) from error
     return values
 
@@ -363,7 +363,8 @@ class RefusedRow:
     """A row of a file that cannot be one of its table.
 
     Attributes:
-        number: Its place in the file, from 1; the header and blank lines do not count.
+        number: Its place in the file, from 1; the header does not count, nor do blank
+            lines if there are several columns.
         reason: What is wrong with it, in one line.
         text: The row as CSV; one whose text is not UTF-8 as JSON.
     """
@@ -387,7 +388,7 @@ def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], i
 def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[RefusedRow]]:
     """Return the rows of a table whose text is UTF-8, and the others, with U+FFFD for what is not.
 
-    So many rows of the file are `before` the table.
+    `before` is the number of rows of the file before the table.
     """
     suspects = [n for n, column in enumerate(table.columns) if not _is_valid(column)]
     for n, column in enumerate(table.columns if suspects else ()):

@@ -168,5 +168,5 @@ def _json_plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Decimal):
         number = float(value)
-        return number if Decimal(repr(number)) == value else str(value)
+        return number if value.is_finite() and Decimal(repr(number)) == value else str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -148,19 +148,22 @@ def checked(
 def readable(
     plan: Callable[[StreamSchema], LoadPlan | None], stream: StreamSchema
 ) -> LoadPlan | None:
-    """Return what `plan` returns for a stream whose schema has columns, if not a valid one.
+    """Return what `plan` returns for a stream; its schema may be wrong if it still has columns.
 
     Raises:
         MessageError: What gives the columns is not what the draft says.
     """
     try:
-        stored_columns(stream.schema, False)
-        return plan(stream)
+        planned = plan(stream)
+        if planned is not None:
+            stored_columns(stream.schema, False)
     except (AttributeError, KeyError, TypeError) as error:
         problem = schema_problem(stream.schema)
         if problem is None:
             raise
-        raise _invalid(stream, problem, "its columns cannot be read; fix the tap") from error
+        hint = f"its columns cannot be read ({type(error).__name__}: {error}); fix the tap"
+        raise _invalid(stream, problem, hint) from error
+    return planned
 
 
 def _invalid(stream: StreamSchema, problem: str, hint: str) -> MessageError:

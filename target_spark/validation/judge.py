@@ -304,7 +304,7 @@ class _Helpers:
         return False
 
     def _answer(self, request: bytes) -> bool | None:
-        """Return whether a helper's search ends before its alarm; None if neither ends it."""
+        """Return whether a helper's search ends before its alarm; None if something else does."""
         process = self._running()
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
@@ -538,11 +538,15 @@ def _path_of(value: Any, text: str) -> str | None:
 
 def is_multiple(value: Any, step: Any) -> bool:
     """Return whether a number is a multiple of another, by their decimal digits."""
+    from decimal import InvalidOperation  # noqa: PLC0415
     from fractions import Fraction  # noqa: PLC0415
 
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    number, unit = _digits(value), _digits(step)
+    try:
+        number, unit = _digits(value), _digits(step)
+    except InvalidOperation:  # an exponent of 18 digits or more
+        return False
     if number.is_zero():
         return True
     # A fraction of 1e-1000000 has a million digits, and takes minutes.

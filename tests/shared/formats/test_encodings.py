@@ -45,11 +45,20 @@ def test_unions_of_avro_as_text(tmp_path: Path) -> None:
     at: Any = {"type": "long", "logicalType": "timestamp-micros"}
     kinds = ["null", "string", "bytes", "double", at, {"type": "array", "items": "bytes"}]
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kinds}]}
-    values = [None, "x", b"\x00\xff", 1.5, datetime(2026, 7, 1, tzinfo=timezone.utc), [b"\x00\xff"]]
+    nan = float("nan")
+    values = [
+        None,
+        "x",
+        b"\x00\xff",
+        1.5,
+        nan,
+        datetime(2026, 7, 1, tzinfo=timezone.utc),
+        [b"\x00\xff"],
+    ]
     with (tmp_path / "x.avro").open("wb") as sink:
         fastavro.writer(sink, schema, [{"a": value} for value in values])
     (table,) = FORMATS["avro"].read(str(tmp_path / "x.avro"))
-    texts = [None, "x", "AP8=", "1.5", "2026-07-01T00:00:00.000000+00:00", '["AP8="]']
+    texts = [None, "x", "AP8=", "1.5", "NaN", "2026-07-01T00:00:00.000000+00:00", '["AP8="]']
     assert table.column("a").to_pylist() == texts
 
 

@@ -65,10 +65,10 @@ def rows(form: str, url: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("whole", [1, 2**70])
 def test_what_json_does_not_have_is_null(tmp_path: Path, whole: int) -> None:
-    record = {"id": whole, "x": [float("nan"), float("-inf"), 0.1]}
+    record = {"id": whole, "x": [float("nan"), float("-inf"), 0.1, Decimal("Infinity")]}
     [(_, [url])] = tap_spark.get_batches([record], {}, config(tmp_path, "jsonl"))
     text = gzip.decompress(Path(url.removeprefix("file://")).read_bytes()).decode()
-    assert text == f'{{"id":{whole},"x":[null,null,0.1]}}\n'
+    assert text == f'{{"id":{whole},"x":[null,null,0.1,"Infinity"]}}\n'
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "avro", "arrow"])

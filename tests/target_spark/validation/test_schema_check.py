@@ -50,7 +50,8 @@ def test_what_the_plan_says_is_passed_on() -> None:
 )
 def test_without_validation_a_schema_must_have_columns(schema: Any, place: str) -> None:
     with pytest.raises(MessageError, match=f"at '{place}': .* fix the tap"):
-        readable(lambda _: None, StreamSchema("s", schema))
+        readable(lambda _: LoadPlan(), StreamSchema("s", schema))
+    assert readable(lambda _: None, StreamSchema("s", schema)) is None
     odd = {"properties": {"a": {"type": "decimal", "minimum": "x"}}}
     assert readable(lambda _: LoadPlan(), StreamSchema("s", odd)) == LoadPlan()
 
