@@ -185,17 +185,17 @@ def few_cases(items: list[pytest.Item], most: int) -> list[pytest.Item]:
 
 
 def cases_of_turn(items: list[pytest.Item], turn: int) -> list[pytest.Item]:
-    """Return every other case of the tests that take long, and all of the others.
+    """Return every other case of the tests that take long, and all of the others, in their order.
 
     Tests of one name in the classes of a file, which share a suite, count as cases of one test. A
     test with one case always runs. Two turns, an even and an odd one, run all cases.
     """
-    kept: list[pytest.Item] = []
+    left: set[pytest.Item] = set()
     for cases in _grouped(items, lambda item: (item.path, item.name.partition("[")[0])):
-        is_long = any(cases[0].get_closest_marker(layer) for layer in LAYERS)
-        is_halved = is_long and not cases[0].nodeid.startswith(WHOLE_FILES)
-        kept += cases[turn % 2 :: 2] if is_halved and len(cases) > 1 else cases
-    return kept
+        is_long = any(case.get_closest_marker(layer) for case in cases for layer in LAYERS)
+        if is_long and len(cases) > 1 and not cases[0].nodeid.startswith(WHOLE_FILES):
+            left.update(cases[1 - turn % 2 :: 2])
+    return [item for item in items if item not in left]
 
 
 def _grouped(
@@ -225,7 +225,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if most := config.getoption("--cases"):
         items[:] = few_cases(items, most)
     if (turn := config.getoption("--turn")) is not None:
-        items[:] = cases_of_turn(items, turn)
+        kept = cases_of_turn(items, turn)
+        config.hook.pytest_deselected(items=[*{*items} - {*kept}])
+        items[:] = kept
     items.sort(key=_turn)
     modules = {item.module for item in items if item.get_closest_marker("spark")}  # type: ignore[attr-defined]
     if modules:
