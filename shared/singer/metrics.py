@@ -240,9 +240,10 @@ class LiveLines:
                     self._console.show(lines)
         finally:
             self._console.clear()
-            if self._terminal is not None:
-                os.close(self._terminal)
-                self._terminal = None
+            with self._lock:
+                terminal, self._terminal = self._terminal, None
+            if terminal is not None:
+                os.close(terminal)
 
     def _may_show(self) -> bool:
         """Return whether this program may show lines now: no other one does."""

@@ -137,7 +137,11 @@ def _removed(folder: Path) -> bool:
     try:
         if not _try_lock(fd):
             return False
-        shutil.rmtree(folder.rename(f"{folder}{_GONE}"), ignore_errors=True)
+        gone = folder
+        if not folder.name.endswith(_GONE):
+            with suppress(FileExistsError, PermissionError):
+                gone = folder.rename(f"{folder}{_GONE}")
+        shutil.rmtree(gone, ignore_errors=True)
         return True
     finally:
         os.close(fd)
