@@ -234,7 +234,7 @@ def _damage() -> Iterator[None]:
 def bounded_tables(batch: pa.RecordBatch, packed: int) -> Iterator[pa.Table]:
     """Yield the rows of a batch as tables that stay bounded when their columns become plain.
 
-    They take so many bytes, `packed`, in their file.
+    `packed` is the number of bytes that the rows take in their file.
 
     Raises:
         ContentError: A single row takes more memory than any data does.

@@ -183,7 +183,7 @@ def dropped_fields(
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield the path of each field that `conform` drops, and how many of its values are not null.
 
-    At any depth of structs and lists.
+    Fields are looked for at any depth of structs and lists.
     """
     if pa.types.is_list(column.type) and pa.types.is_list(kind):
         yield from dropped_fields(pc.list_flatten(column), kind.value_type, path)

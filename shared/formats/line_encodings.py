@@ -113,7 +113,7 @@ def check_mark(
     *,
     packed: bool = False,
 ) -> str | None:
-    """Raise an error if a file does not begin with the first bytes of its format, or one of these.
+    """Raise an error if a file does not begin with `mark`, or one of several: its format's.
 
     Returns:
         What the whole file is compressed with, if it may be (`packed`), or None.
@@ -174,7 +174,7 @@ def read_lines(
     """Yield the lines of a file in blocks that end at a line's end (the last one may lack it).
 
     Args:
-        url: The file, of any compression.
+        url: The file; its content tells its compression.
         start: Byte a range begins at; a line that begins before it belongs to the range before.
         length: Bytes of the range, or None for all up to the end; the range's last line is read
             to its end. Ranges need a file that is not compressed.

@@ -46,7 +46,7 @@ if not TYPE_CHECKING and not all(
         """The parent of dates, times and timestamps; in Spark 4.1 and later."""
 
     class _TimeType(_DatetimeType):
-        """The time of a day, with so many decimal places of seconds; in Spark 4.1 and later."""
+        """The time of a day, to a number of decimal places of seconds; in Spark 4.1 and later."""
 
         def __init__(self, precision: int = 6) -> None:
             self.precision = precision

@@ -139,7 +139,7 @@ class Console:
 
 
 def is_pipe(fd: int) -> bool:
-    """Return whether a descriptor is a pipe, as which some shells take sockets."""
+    """Return whether a descriptor is a pipe, or a socket, which some shells use as one."""
     with contextlib.suppress(OSError):
         mode = os.fstat(fd).st_mode
         return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -411,7 +411,7 @@ class StreamFailures:
         self.errors.setdefault(stream, error)
 
     def raise_if_any(self, planned: Iterable[str]) -> None:
-        """Raise one error about every stream that failed, beside those that were planned.
+        """Raise one error about every stream that failed; `planned` are all that were planned.
 
         Raises:
             PartialRunError: A stream failed.

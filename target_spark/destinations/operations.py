@@ -80,7 +80,7 @@ class Operations:
 
 
 def missing_table(table: str, stream: str, *, repairs: bool) -> DestinationError:
-    """Return the error of a comparison with a missing table, which a repair creates if `repairs`."""
+    """Return the error of a comparison with a missing table, which a repair creates (`repairs`)."""
     return DestinationError(
         f"{table} does not exist",
         where=Where(stream=stream),

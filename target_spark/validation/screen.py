@@ -141,7 +141,7 @@ def is_number(value: object) -> bool:
 
 
 def size_checks(keyword: str, bound: Any, length: Callable[[pa.Array], pa.Array]) -> list[Check]:
-    """Return a check of the greatest or least length, as the keyword begins."""
+    """Return the check of `minItems`, `maxLength` or their like; none if all lengths pass."""
     if not is_number(bound) or (keyword.startswith("min") and bound <= 0):
         return []
     outside = pc.less if keyword.startswith("min") else pc.greater

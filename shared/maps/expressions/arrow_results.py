@@ -247,7 +247,7 @@ _SPECIAL_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": 
 
 
 def reader(kind: Kind | None) -> Callable[[pa.Array], list[Any]]:
-    """Return a function that converts a column, JSON text of a kind if that is given, to a list."""
+    """Return a function that converts a column to a list; with a kind, from JSON text of it."""
     if kind is None:
         return _plain
     parse = _parser(kind)

@@ -105,7 +105,7 @@ def plan(
     truth: bool = False,
     in_arrays: bool = False,
 ) -> Planned:
-    """Plan how an expression is computed, or for filters its `truth`: a boolean.
+    """Plan how an expression is computed; with `truth`, as for filters, the result is a boolean.
 
     If `in_arrays`, the record's only column is a value inside arrays, for Python to compute.
 

@@ -292,7 +292,7 @@ def with_parts(
 
     Args:
         array: The values.
-        kind: Their type then; fields that they lack become null.
+        kind: The type to return; fields that the values lack become null.
         convert: Converts fields to a type, and elements and map values, whose name is empty.
     """
     if not pa.types.is_nested(kind) or array.type.id != kind.id:

@@ -112,7 +112,7 @@ _VALUES: Mapping[str, str] = {
 
 
 def lax_options(options: Mapping[str, object], struct: T.StructType | None) -> list[str]:
-    """Return the options that only Spark's reader follows; columns that it infers hold no times."""
+    """Return the options that only Spark's reader follows; inferred columns hold no times."""
     with_times = struct is not None and holds(struct, (T.DatetimeType,))
     followed = _FOLLOWED if with_times else _FOLLOWED | _OF_TIMES
     return [

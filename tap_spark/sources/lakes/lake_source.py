@@ -73,6 +73,7 @@ def net_changes(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     Args:
         frame: Rows with `ORDER`, `OLD` and `AT`.
+        keys: The key's columns; empty without a key.
     """
     changed = _without_unchanged(frame)
     if not keys:

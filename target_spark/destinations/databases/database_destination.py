@@ -255,9 +255,9 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | RemoteFolder | None:
 class JdbcDestination(Destination):
     """See `Destination`.
 
-    Files of rejected records are in the folder `pending`; None if they are not kept. `conflicts` and
-    `style` are the settings `type_conflicts` and `column_names`. The lease of a client that is gone
-    ends after `expiry` seconds.
+    Files of rejected records are in the folder `pending`; None if they are not kept. `conflicts`
+    and `style` are the settings `type_conflicts` and `column_names`. The lease of a client that is
+    gone ends after `expiry` seconds.
     """
 
     may_refuse = True

@@ -163,7 +163,7 @@ class TableWork:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
     def key(self, request: TableRequest, plan: TablePlan) -> TablePlan:
-        """Make the rows unique by the keys, if they are not; return the plan of the table with its index.
+        """Make the rows unique by the keys, if they are not; return the plan with that index.
 
         A table of others gets no index.
         """

@@ -110,6 +110,7 @@ class TableInfo:
     Attributes:
         schema: Its schema (in MySQL: its database); None if there is none.
         kind: `table`, `partitioned`, `view`, `materialized view` or `foreign`.
+        columns: In the table's order.
         primary_key: Columns of the primary key, in the key's order; empty without one.
         replication_keys: Columns that can be replication keys, in the table's order.
         row_count: The database's estimate; None if it has none.

@@ -74,7 +74,7 @@ def has_transaction(table: DeltaTable, transactions: Transactions) -> bool:
 
 @contextmanager
 def left_to_spark(*others: type[Exception]) -> Iterator[None]:
-    """Raise NeedsSparkError for errors of the package other than a lost commit, and for `others`."""
+    """Raise NeedsSparkError for errors of the package, save a lost commit, and for `others`."""
     from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
 
     missing: tuple[type[Exception], ...] = (DeltaError, *others)
