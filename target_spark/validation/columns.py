@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
-from shared.maps.record_metadata import stored_columns
 from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.validation.judge import schema_problem
 
@@ -153,6 +152,8 @@ def readable(
     Raises:
         MessageError: What gives the columns is not what the draft says.
     """
+    from shared.maps.record_metadata import stored_columns  # noqa: PLC0415
+
     try:
         planned = plan(stream)
         if planned is not None:
