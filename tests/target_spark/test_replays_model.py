@@ -288,7 +288,7 @@ def test_a_stream_that_stops_within_a_segment_is_flushed_all_the_same() -> None:
     assert len(table.rows) == 45
     rule = SizeAndAge(rows=None, size=PLENTY, seconds=1.0)
     core = Pipeline(rule, Limits(), run_id="r1", plan=recalled)
-    [_, recall] = core.handle(ev.SchemaSeen("s", {}, (), 1), 0.0)
+    [recall] = core.handle(ev.SchemaSeen("s", {}, (), 1), 0.0)
     assert isinstance(recall, ev.Recall)
     core.handle(ev.WorkDone(recall.work, expected=(45,)), 0.0)
     core.handle(ev.RecordsSeen("s", record("0"), 1, 1), 0.0)
