@@ -393,7 +393,7 @@ def node_types(node: Node) -> frozenset[str] | None:
 
 def is_free_form(schema: Mapping[str, Any]) -> bool:
     """Return whether the schema has no properties, so that records are kept as JSON text."""
-    root = resolved_node(schema, schema)
+    root = _SchemaReader(schema).resolve(schema, ())[0]
     return not root.get("properties") and root.get(HINT) != "struct"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats.schema_nodes import HINT, json_schema_to_spark, only_properties
+from shared.formats.schema_nodes import HINT, json_schema_to_spark
 from shared.singer import messages
 
 METADATA = "_sdc_"
@@ -87,11 +87,13 @@ def record_schema(schema: Mapping[str, Any], add: bool) -> Mapping[str, Any]:
     """
     if not schema.get("properties"):
         return schema
-    names = {*schema["properties"], *schema.get("required", ())}.difference(COLUMNS)
-    changed = only_properties(schema, names)
+    properties = {name: node for name, node in schema["properties"].items() if name not in COLUMNS}
     if add:
-        changed["properties"][DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
-    return changed if changed["properties"] else {**changed, HINT: "struct"}
+        properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
+    changed: dict[str, Any] = {**schema, "properties": properties}
+    if "required" in schema:
+        changed["required"] = [name for name in schema["required"] if name not in COLUMNS]
+    return changed if properties else {**changed, HINT: "struct"}
 
 
 def stored_columns(schema: Mapping[str, Any], add: bool) -> T.StructType:

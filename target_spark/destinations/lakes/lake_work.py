@@ -75,8 +75,10 @@ def first_able(
 
     `spark` returns the session of a table, and starts Spark if it has not been started.
     """
-    by_package = (partial(work, package) for package in form.packages)
-    return first_of(*by_package, lambda: work(spark_engine(form, spark)))
+    for package in form.packages:
+        with suppress(NeedsSparkError):
+            return work(package)
+    return work(spark_engine(form, spark))
 
 
 def spark_engine(form: LakeFormat, spark: Callable[[], SparkSession]) -> SparkEngine:

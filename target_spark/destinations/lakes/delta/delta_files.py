@@ -110,7 +110,8 @@ def look_up(folder: str) -> LakeTable | None:
         opened = DeltaTable(str(path))
         protocol, metadata = opened.protocol(), opened.metadata()
         struct = StructType.fromJson(json.loads(opened.schema().to_json()))
-        size = _size_of(opened)
+        files = pa.table(opened.get_add_actions())
+        size = int(compute.sum(files["size_bytes"], min_count=0).as_py())
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     # In the spelling of Spark's SHOW TBLPROPERTIES, so that one reading serves both engines.
     properties = {
@@ -208,7 +209,8 @@ def register(
 
     # 1. Refuse what Spark's own write would refuse: the footers count nulls of each column.
     results = [(part, file_stats(part.url)) for part in parts]
-    if any(breaks_not_null(now, stats) for _, stats in results):
+    strict = {field.name for field in now.struct if not field.nullable}
+    if any(stats["nullCount"].get(name) != 0 for _, stats in results for name in strict):
         return None
     rows = sum(int(stats["numRecords"]) for _, stats in results)
     opened = DeltaTable(str(table))
@@ -260,12 +262,8 @@ def table_size(folder: str) -> int | None:
     from deltalake import DeltaTable  # noqa: PLC0415
 
     with left_to_spark(OSError, ValueError):
-        return _size_of(DeltaTable(str(path)))
-
-
-def _size_of(table: DeltaTable) -> int:
-    files = pa.table(table.get_add_actions())
-    return int(compute.sum(files["size_bytes"], min_count=0).as_py())
+        files = pa.table(DeltaTable(str(path)).get_add_actions())
+        return int(compute.sum(files["size_bytes"], min_count=0).as_py())
 
 
 def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
