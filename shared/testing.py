@@ -37,7 +37,7 @@ from shared.formats.file_formats import FORMATS
 from shared.formats.json_lines import LineReader
 from shared.formats.json_schema import spark_to_json_schema
 from shared.formats.spark_types import T
-from shared.formats.typed_rows import RowReader, plain_rows, row_text
+from shared.formats.typed_rows import RowReader, plain_values, row_text
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 
@@ -114,7 +114,7 @@ def _span_texts(row: dict[str, Any]) -> dict[str, Any]:
 def _as_lines() -> pa.Table:
     """Return the rows as the tap's SQL would write them: nested values and variants as JSON."""
     lines = []
-    for row in plain_rows(TABLE):
+    for row in plain_values(TABLE):
         text = row_text({**_span_texts(row), "1 odd-näme": None}).decode()
         variant = row["1 odd-näme"] or "null"
         lines.append(f"{text[:-5]}{variant}}}\n")
@@ -126,7 +126,7 @@ def _as_texts() -> pa.Table:
     for name in _NESTED:
         values = [
             None if row[name] is None else row_text({"v": row[name]}).decode()[5:-1]
-            for row in plain_rows(TABLE)
+            for row in plain_values(TABLE)
         ]
         table = table.set_column(
             table.column_names.index(name), name, pa.array(values, pa.string())

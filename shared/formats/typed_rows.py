@@ -90,7 +90,7 @@ class RowReader:
     def read(self, table: pa.Table) -> RowsRead:
         """Convert all rows."""
         if self._free_form:
-            texts = [row_text(row).decode() for row in plain_rows(table)]
+            texts = [row_text(row).decode() for row in plain_values(table)]
             return RowsRead(pa.table([pa.array(texts, pa.string())], schema=self.arrow_schema))
         refusals: dict[int, str] = {}
         cut: set[str] = set()
@@ -265,11 +265,6 @@ def _scalar(value: Any) -> Value:
     return str(value)
 
 
-def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as `plain_values` returns values."""
-    return plain_values(table)
-
-
 def plain_values(data: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
     """Return values, or rows, as Python values, maps as dictionaries.
 
@@ -404,7 +399,7 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
     others = table.take(pa.array(sorted(bad), pa.int64()))
     for n in suspects:
         others = others.set_column(n, table.schema.field(n), _repaired(others.column(n)))
-    texts = map(row_text, plain_rows(others))
+    texts = map(row_text, plain_values(others))
     refused = [
         RefusedRow(before + row + 1, NOT_TEXT, text)
         for row, text in zip(sorted(bad), texts, strict=True)

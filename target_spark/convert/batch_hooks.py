@@ -13,7 +13,7 @@ from shared.errors import MessageError, RecordError, Where
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import FORMATS, Encoding, bare_lines
 from shared.formats.schema_nodes import json_schema_to_spark
-from shared.formats.typed_rows import plain_rows
+from shared.formats.typed_rows import plain_values
 from shared.storage.access import StorageOptions
 from shared.storage.urls import Roots, join, local_path, shown
 from target_spark.convert.batch_files import resolve_files
@@ -51,7 +51,7 @@ def process_batch_files(
         else:
             tables = FORMATS[file.encoding.format].read(file.url, options)
             for table in _named(file.url, tables, options):
-                yield from plain_rows(table)
+                yield from plain_values(table)
 
 
 def read_batch_tables(

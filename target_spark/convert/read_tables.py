@@ -14,7 +14,7 @@ from shared.formats.file_formats import FORMATS, ContentError
 from shared.formats.typed_rows import (
     RefusedRow,
     RowReader,
-    plain_rows,
+    plain_values,
     row_numbers,
     row_text,
     without_bad_text,
@@ -87,7 +87,7 @@ def _checker(read: ReadPlan) -> RowChecker:
 def _documents(table: pa.Table, rejected: Sequence[int]) -> pa.Array:
     """Return the rows of a table as JSON texts, without the rejected rows (0-based)."""
     gone = set(rejected)
-    texts = (row_text(row).decode() for row in plain_rows(table))
+    texts = (row_text(row).decode() for row in plain_values(table))
     return pa.array([text for place, text in enumerate(texts) if place not in gone], pa.string())
 
 
@@ -108,7 +108,7 @@ def row_origins(
 
 
 def row_at(table: pa.Table, place: int) -> bytes:
-    return row_text(plain_rows(table.slice(place, 1))[0])
+    return row_text(plain_values(table.slice(place, 1))[0])
 
 
 def tables_of(

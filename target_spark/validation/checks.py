@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
 from shared.formats.spark_types import T
-from shared.formats.typed_rows import plain_rows
+from shared.formats.typed_rows import plain_values
 from target_spark.validation.columns import Key, missing_key_reason, record_validator
 
 if TYPE_CHECKING:
@@ -205,7 +205,8 @@ class RowChecker:
         positions = _RowPositions(read)
 
         def record(row: int) -> Mapping[str, Any]:
-            return plain_rows(source.slice(positions.of(row), 1))[0]
+            (values,) = plain_values(source.slice(positions.of(row), 1))
+            return dict(values)
 
         return _without(read, self._keys.rejected(read.table, record), positions.of)
 
@@ -219,8 +220,8 @@ class RowChecker:
         """Return the record that a row represents, from tables of that row alone."""
         if self._free_form:
             return self._validator.decoded(stored.column(0)[0].as_py().encode())
-        values = {k: v for k, v in plain_rows(stored)[0].items() if k not in absent}
-        raw = {k: v for k, v in plain_rows(source)[0].items() if k not in self.names}
+        values = {k: v for k, v in plain_values(stored)[0].items() if k not in absent}
+        raw = {k: v for k, v in plain_values(source)[0].items() if k not in self.names}
         return self._shape(values, raw)
 
 
