@@ -18,7 +18,7 @@ from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.packages import driver_of
 from shared.spark.s3a import PACKAGE
 from shared.storage.files import open_input
-from shared.storage.urls import S3_SCHEMES, join, local_path, netloc_of
+from shared.storage.urls import S3_SCHEMES, join, local_path, split_url
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.place_argument import FORMATS, ending, format_of, place_settings, stream_at
 from tap_spark.sources.files.paths import escaped, list_files
@@ -276,7 +276,7 @@ def _check_secrets(place: str) -> None:
                 "the URL holds a password or another secret, which must not be in the settings",
                 hint=f"leave it out, and set {PASSWORD} in the environment",
             )
-    elif "://" in place and ("@" in netloc_of(place) or secrets_of(probe)):
+    elif "://" in place and ("@" in split_url(place)[1] or secrets_of(probe)):
         raise SettingsError(
             "the URL holds a login, which must not be in the settings",
             hint="leave it out; `tap-spark docs s3` says where credentials are found",

@@ -12,7 +12,7 @@ from shared.errors import SettingsError
 from shared.settings.config_text import Comment, without_comments
 from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.s3a import PACKAGE
-from shared.storage.urls import S3_SCHEMES, netloc_of
+from shared.storage.urls import S3_SCHEMES, split_url
 from target_spark.config import REGISTRY, target_config
 from target_spark.destinations.databases.database_tables import JdbcSettings, address_of
 from target_spark.destinations.destination_declaration import Declaration
@@ -64,7 +64,7 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
     if database is not None:
         created = _of_database(settings, database.for_settings(PASSWORD))
     else:
-        if "://" in place and "@" in netloc_of(place):
+        if "://" in place and "@" in split_url(place)[1]:
             raise SettingsError(
                 "the URL holds a login, which must not be in the settings",
                 hint="leave it out; `target-spark docs s3` says where credentials are found",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from shared.storage.urls import local_path, shown
+from shared.storage.urls import local_path, shown, split_url
 
 Fields = tuple[tuple[str, str], ...]
 """Names of columns with their types."""
@@ -94,12 +94,11 @@ def place_name(place: str) -> DatasetName:
     local = local_path(place)
     if local is not None:
         return "file", str(Path(_before_wild(local, "*?[{") or ".").expanduser().absolute())
-    named, _, rest = place.partition("://")
-    scheme = _SCHEMES.get(named.lower(), named.lower())
-    host, slash, path = re.split("[?#]", rest, maxsplit=1)[0].partition("/")
+    written, netloc, whole = split_url(place)
+    scheme = _SCHEMES.get(written.lower(), written.lower())
     # In Azure's URLs, what stands before the @ is a container.
-    host = host if scheme == "abfss" else host.rpartition("@")[2]
-    path = _before_wild(slash + path, "*[{").rstrip("/")
+    host = netloc if scheme == "abfss" else netloc.rpartition("@")[2]
+    path = _before_wild(whole, "*[{").rstrip("/")
     return f"{scheme}://{host}", (path.lstrip("/") if scheme in _BUCKETS else path) or "/"
 
 

@@ -26,18 +26,19 @@ def local_path(url: str) -> str | None:
     return None if "://" in url else url
 
 
-def netloc_of(url: str) -> str:
-    """Return login, host and port of a URL, even of a wrong one."""
-    return re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0]
+def split_url(url: str) -> tuple[str, str, str]:
+    """Return scheme, netloc (login, host and port) and path of a URL, even of a wrong one."""
+    scheme, _, rest = url.partition("://")
+    netloc, slash, path = re.split("[?#]", rest, maxsplit=1)[0].partition("/")
+    return scheme, netloc, slash + path
 
 
 def shown(url: str) -> str:
     """Return a URL, even a wrong one, for errors and logs: without user, password and query."""
     if local_path(url) is not None:
         return url
-    scheme, _, rest = url.partition("://")
-    host, slash, path = re.split("[?#]", rest, maxsplit=1)[0].partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    scheme, netloc, path = split_url(url)
+    return f"{scheme}://{netloc.rpartition('@')[2]}{path}"
 
 
 def join(url: str, *names: str) -> str:
