@@ -12,7 +12,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -210,7 +210,7 @@ def register(
     # 1. Refuse what Spark's own write would refuse: the footers count nulls of each column.
     results = [(part, file_stats(part.url)) for part in parts]
     strict = {field.name for field in now.struct if not field.nullable}
-    if any(stats["nullCount"].get(name) != 0 for _, stats in results for name in strict):
+    if strict and any(has_nulls(stats, strict) for _, stats in results):
         return None
     rows = sum(int(stats["numRecords"]) for _, stats in results)
     opened = DeltaTable(str(table))
@@ -308,10 +308,9 @@ def file_stats(url: str) -> dict[str, Any]:
     return stats
 
 
-def breaks_not_null(now: LakeTable, stats: dict[str, Any]) -> bool:
-    """Return whether a file of these statistics may have a null in a NOT NULL column."""
-    strict = (field.name for field in now.struct if not field.nullable)
-    return any(stats["nullCount"].get(name) != 0 for name in strict)
+def has_nulls(stats: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Return whether a file of these statistics may have a null in one of some columns."""
+    return any(stats["nullCount"].get(name) != 0 for name in names)
 
 
 def _written(value: Any) -> int | str | None:

@@ -22,9 +22,9 @@ from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import (
     Transactions,
-    breaks_not_null,
     commit_arguments,
     file_stats,
+    has_nulls,
     is_append_only,
     is_plain_table,
     left_to_spark,
@@ -260,8 +260,8 @@ class DeltaPackage(TableEngine):
 
         runs = self._mergers(rows)
         folder, parts = self._changeable(rows.place, rows.now, wanted=bool(runs)), rows.flush.parts
-        has_strict = not all(field.nullable for field in rows.now.struct)
-        if has_strict and any(breaks_not_null(rows.now, file_stats(part.url)) for part in parts):
+        strict = {field.name for field in rows.now.struct if not field.nullable}
+        if strict and any(has_nulls(file_stats(part.url), strict) for part in parts):
             raise NeedsSparkError  # which says so
         if not same_columns(rows.change, rows.flush.write.struct):
             raise NeedsSparkError
