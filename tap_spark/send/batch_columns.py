@@ -168,8 +168,9 @@ def typed_frame(slice_: Slice, key: str | None, *, flat: bool) -> DataFrame:
 
 
 def _tracking(slice_: Slice, key: str | None, *, alone: bool = False) -> Iterator[Column]:
-    """Yield the columns that track the key, with it alone if records may lack it, and the mark of
-    filtered rows.
+    """Yield the columns that track the key, and the mark of filtered rows.
+
+    If records may lack the key, it comes in a record of its own, too.
     """
     keys = () if key is None else key_columns(slice_, key)
     yield from keys if alone or slice_.key_column else keys[:1]

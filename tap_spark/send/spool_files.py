@@ -139,8 +139,9 @@ class KeyTracker:
             self.track(keys, texts, envelope=not own)
 
     def track(self, keys: pa.Array, texts: pa.Array, *, envelope: bool = False) -> None:
-        """Track rows by their keys and the JSON texts that contain these: bare records, or RECORD
-        messages with an envelope.
+        """Track rows by their keys and the JSON texts that contain these.
+
+        Texts are bare records, or RECORD messages with an `envelope`.
         """
         if self._name is None:
             return

@@ -56,7 +56,7 @@ def resolve_paths(stream: StreamConfig) -> tuple[str, ...]:
         local = local_path(path)
         urls.append(_resolve_remote(path) if local is None else _resolve_local(stream.name, path))
     patterns = list(dict.fromkeys(pattern for patterns in urls for pattern in patterns))
-    if len(patterns) == 1 or any(name.lower() == "recursivefilelookup" for name in stream.options):
+    if any(name.lower() == "recursivefilelookup" for name in stream.options):
         return tuple(patterns)  # Spark alone knows which files of folders the option adds.
     local_ones = [pattern for pattern in patterns if local_path(pattern) is not None]
     others = [pattern for pattern in patterns if local_path(pattern) is None]
