@@ -217,35 +217,43 @@ def conform_column(
 def _conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type.equals(kind):
         return array
-    if array.offset and pa.types.is_nested(kind):
-        array = pa.concat_arrays([array])
-    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
-        return _conform_struct(array, kind)
-    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+    whole = with_parts(array, kind, lambda part, own, _: _conform_array(part, own))
+    return array.cast(kind) if whole is None else whole
+
+
+def with_parts(
+    array: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType, str], pa.Array]
+) -> pa.Array | None:
+    """Return nested values whose parts are converted; None for others.
+
+    Args:
+        array: The values.
+        kind: The type to return; fields that the values lack become null.
+        convert: Converts fields to a type, and elements and map values, whose name is empty.
+    """
+    is_nested = pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_list(kind)
+    if not is_nested or array.type.id != kind.id:
+        return None
+    # Arrow takes no mask beside the offsets of a slice.
+    array = pa.concat_arrays([array]) if array.offset else array
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        if not kind.num_fields:
+            return pa.StructArray.from_buffers(kind, len(array), array.is_valid().buffers()[1:])
+        present = {field.name for field in array.type}
+        parts = [
+            convert(array.field(field.name), field.type, field.name)
+            if field.name in present
+            else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
         keys = _conform_array(array.keys, kind.key_type)
-        items = _conform_array(array.items, kind.item_type)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, kind, mask=_mask(array))
-    if pa.types.is_list(kind) and pa.types.is_list(array.type):
-        values = _conform_array(array.values, kind.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, kind, mask=_mask(array))
-    return array.cast(kind)
-
-
-def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    present, fields = {field.name for field in array.type}, list(kind)
-    if not fields:
-        return pa.StructArray.from_buffers(kind, len(array), array.is_valid().buffers()[1:])
-    children = [
-        _conform_array(array.field(field.name), field.type)
-        if field.name in present
-        else pa.nulls(len(array), field.type)
-        for field in fields
-    ]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=_mask(array))
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
+        items = convert(array.items, kind.item_type, "")
+        return pa.MapArray.from_arrays(array.offsets, keys, items, kind, mask=mask)
+    values = convert(array.values, kind.value_type, "")
+    return pa.ListArray.from_arrays(array.offsets, values, kind, mask=mask)
 
 
 def rows_without_columns(count: int) -> pa.Table:

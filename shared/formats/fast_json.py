@@ -28,6 +28,7 @@ from shared.formats.arrow_types import (
     holds,
     rows_without_columns,
     spark_to_arrow,
+    with_parts,
 )
 from shared.formats.json_text import Number, Refused, Value, decode
 from shared.formats.json_values import converter
@@ -401,13 +402,16 @@ def _finish(array: pa.Array, data_type: T.DataType) -> pa.Array:
     final = spark_to_arrow(as_nullable(data_type))
     if array.type == final:
         return array
-    if isinstance(data_type, T.StructType):
-        parts = [_finish(array.field(i), f.dataType) for i, f in enumerate(data_type.fields)]
-        return pa.StructArray.from_arrays(parts, fields=list(final), mask=array.is_null())
-    if isinstance(data_type, T.ArrayType):
-        values = _finish(array.values, data_type.elementType)
-        mask = array.is_null() if array.null_count else None
-        return pa.ListArray.from_arrays(array.offsets, values, type=final, mask=mask)
+
+    def finished(part: pa.Array, _: pa.DataType, name: str) -> pa.Array:
+        if isinstance(data_type, T.StructType):
+            return _finish(part, data_type[name].dataType)
+        assert isinstance(data_type, T.ArrayType)  # noqa: S101 - others are not read by it
+        return _finish(part, data_type.elementType)
+
+    whole = with_parts(array, final, finished)
+    if whole is not None:
+        return whole
     try:
         if isinstance(data_type, T.DateType | T.DecimalType):
             return array.cast(final)

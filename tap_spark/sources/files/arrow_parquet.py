@@ -16,7 +16,8 @@ from pyarrow import orc
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.arrow_types import struct_to_arrow, with_parts
+from shared.formats.row_groups import spark_reads
 from shared.storage.files import open_random
 from tap_spark.sources.frame_helpers import frame_of_parts, without_void
 from tap_spark.sources.source_failures import row_failure
@@ -141,14 +142,7 @@ def parquet_facts(url: str) -> FooterFacts:
     with open_random(url) as file:
         parquet = pq.ParquetFile(file)
         footer, instants = parquet.metadata, _int96_columns(parquet)
-    chunks = (
-        footer.row_group(group).column(column)
-        for group in range(footer.num_row_groups)
-        for column in range(footer.num_columns)
-    )
-    is_unreadable = any(
-        chunk.compression == "BROTLI" or "BYTE_STREAM_SPLIT" in chunk.encodings for chunk in chunks
-    )
+    is_unreadable = not spark_reads(footer)
     if _OF_SPARK in (footer.metadata or {}):
         return FooterFacts(is_unreadable)
     leaves = map(footer.schema.column, range(footer.num_columns))
@@ -283,36 +277,6 @@ def in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(array.type) and pa.types.is_string(kind):
         return time_texts(array)
     return pc.cast(array, kind)
-
-
-def with_parts(
-    array: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType, str], pa.Array]
-) -> pa.Array | None:
-    """Return nested values whose parts are converted; None for others.
-
-    Args:
-        array: The values.
-        kind: The type to return; fields that the values lack become null.
-        convert: Converts fields to a type, and elements and map values, whose name is empty.
-    """
-    if not pa.types.is_nested(kind) or array.type.id != kind.id:
-        return None
-    # Arrow takes no mask beside the offsets of a slice.
-    array = pa.concat_arrays([array]) if array.offset else array
-    mask = array.is_null() if array.null_count else None
-    if pa.types.is_struct(kind):
-        parts = [
-            convert(array.field(f.name), f.type, f.name)
-            if array.type.get_field_index(f.name) >= 0
-            else pa.nulls(len(array), f.type)
-            for f in kind
-        ]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
-    if pa.types.is_map(kind):
-        keys, items = pc.cast(array.keys, kind.key_type), convert(array.items, kind.item_type, "")
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
-    values = convert(array.values, kind.value_type, "")
-    return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
 
 
 def _is_uuid(kind: pa.DataType) -> bool:

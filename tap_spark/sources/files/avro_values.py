@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.arrow_types import spark_to_arrow
+from shared.formats.arrow_types import spark_to_arrow, with_parts
 from shared.formats.spark_types import T
 from shared.formats.typed_rows import plain_values, text_of
 from shared.singer.platform import arrow_in_task
-from tap_spark.sources.files.arrow_parquet import in_type, with_parts
+from tap_spark.sources.files.arrow_parquet import in_type
 from tap_spark.sources.frame_helpers import FILE, MAX_DECIMAL
 from tap_spark.sources.source_failures import row_failure
 
