@@ -45,6 +45,10 @@ class SingerSparkError(Exception):
         message: What is wrong, in one line.
         where: The stream, file, line or setting with the error.
         hint: What the user can do about it, in one line.
+        passes: The same run can succeed later: the error has the exit code of a storage that does
+            not serve the run now.
+        lasts: The same run fails again until somebody changes something: the error has the exit
+            code of settings. `shared.errors.settled` tells both by the cause.
     """
 
     exit_code: int = 1
@@ -58,11 +62,21 @@ class SingerSparkError(Exception):
     )
     retryable: bool = False
 
-    def __init__(self, message: str, *, where: Where | None = None, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: Where | None = None,
+        hint: str = "",
+        passes: bool = False,
+        lasts: bool = False,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.where = where or Where()
         self.hint = hint
+        if passes or lasts:
+            self.end_as(DestinationError if passes else SettingsError)
 
     def end_as(self, kind: type[SingerSparkError]) -> None:
         """Take the exit code of another error, and whether a retry alone can help."""
@@ -109,12 +123,7 @@ class InvalidSettingsError(SettingsError):
 
 
 class SourceError(SingerSparkError):
-    """A source, catalog or state cannot be read.
-
-    Args:
-        passes: The same run can succeed later: the error has the exit code of a storage that does
-            not serve the run now. `shared.errors.settled` tells that of system errors.
-    """
+    """A source, catalog or state cannot be read."""
 
     exit_code = 3
     meaning = "a source, catalog or state file is missing, unreadable or wrong"
@@ -126,13 +135,6 @@ class SourceError(SingerSparkError):
         "change of the source, run `--discover` again. "
         "[Messages](troubleshooting.md#sources-catalogs-and-state-exit-code-3)."
     )
-
-    def __init__(
-        self, message: str, *, where: Where | None = None, hint: str = "", passes: bool = False
-    ) -> None:
-        super().__init__(message, where=where, hint=hint)
-        if passes:
-            self.end_as(DestinationError)
 
 
 class MessageError(SingerSparkError):
@@ -167,12 +169,7 @@ class RecordError(SingerSparkError):
 
 
 class DestinationError(SingerSparkError):
-    """Staging or destination cannot be written, or a storage does not serve requests.
-
-    Args:
-        lasts: The same run fails again until somebody changes something: the error has the exit
-            code of settings. `shared.errors.settled` tells that by the cause.
-    """
+    """Staging or destination cannot be written, or a storage does not serve requests."""
 
     exit_code = 6
     meaning = (
@@ -185,13 +182,6 @@ class DestinationError(SingerSparkError):
         "[Messages](troubleshooting.md#storage-and-destination-exit-code-6)."
     )
     retryable = True
-
-    def __init__(
-        self, message: str, *, where: Where | None = None, hint: str = "", lasts: bool = False
-    ) -> None:
-        super().__init__(message, where=where, hint=hint)
-        if lasts:
-            self.end_as(SettingsError)
 
 
 class SparkStartError(SingerSparkError):
