@@ -257,24 +257,13 @@ class _Rebuilt:
         own = [change for change in tree.changes() if change in self.results]
         if not own:
             return F.transform(column, lambda item: make(self, item))
-        first, *others = (self.results[change] for change in own)
-        packed = F.transform(first, lambda one: F.struct(one.alias("r0")))
-        for number, other in enumerate(others, start=1):
-            packed = F.zip_with(packed, other, _beside(number))
+        results = (self.results[change].alias(f"r{n}") for n, change in enumerate(own))
 
-        def rebuilt(item: Column, original: Column) -> Column:
-            rest = {change: original.getField(f"r{n}") for n, change in enumerate(own)}
-            return make(_Rebuilt(rest), item)
+        def rebuilt(both: Column) -> Column:
+            rest = {change: both.getField(f"r{n}") for n, change in enumerate(own)}
+            return make(_Rebuilt(rest), both.getField("item"))
 
-        return F.zip_with(column, packed, rebuilt)
-
-
-def _beside(number: int) -> Callable[[Column, Column], Column]:
-    def joined(packed: Column, one: Column) -> Column:
-        before = [packed.getField(f"r{n}").alias(f"r{n}") for n in range(number)]
-        return F.struct(*before, one.alias(f"r{number}"))
-
-    return joined
+        return F.transform(F.arrays_zip(column.alias("item"), *results), rebuilt)
 
 
 Spark = Callable[[], "SparkSession"]
