@@ -113,7 +113,7 @@ def changed_type(kind: T.DataType, tree: Tree) -> T.DataType:
             changed = changed_type(item.dataType, below)
             fields.append(T.StructField(item.name, changed, item.nullable))
         elif below.planned is not None:
-            fields.append(T.StructField(item.name, below.planned.result, True))
+            fields.append(T.StructField(item.name, below.planned.data_type, True))
     if not fields:
         raise ValueError("every field would be dropped")
     return T.StructType(fields)
@@ -161,7 +161,7 @@ def _properties(
         elif isinstance(below, Tree):
             yield name, changed_schema(document, node, types[name].dataType, below)
         elif below.planned is not None:
-            yield name, spark_type_to_json_schema(below.planned.result)
+            yield name, spark_type_to_json_schema(below.planned.data_type)
 
 
 def changed(name: str, kind: T.DataType, tree: Tree) -> Computed:
@@ -178,7 +178,7 @@ def changed(name: str, kind: T.DataType, tree: Tree) -> Computed:
         value=lambda: rebuilt().value(F.col(quoted(name)), kind, tree),
         error=lambda: rebuilt().error(F.col(quoted(name)), kind, tree),
         reads=frozenset({name}),
-        in_python=any(c.planned is not None and not c.planned.compiled for c in tree.changes()),
+        in_python=any(c.planned is not None and c.planned.in_python for c in tree.changes()),
     )
 
 
@@ -189,9 +189,9 @@ Results = Mapping[NestedChange, Column]
 def _results(name: str, kind: T.DataType, tree: Tree) -> Results:
     results: dict[NestedChange, Column] = {}
     for change in tree.changes():
-        if change.depth and change.planned is not None:
+        if change.depth and change.planned is not None and change.planned.python is not None:
             values = _values(F.col(quoted(name)), kind, change.path[1:])
-            results[change] = change.planned.inside(values, change.depth)
+            results[change] = change.planned.python.inside(values, change.depth)
     return results
 
 
@@ -228,8 +228,8 @@ class _Rebuilt:
         elif below is not None:
             if below.planned is None:
                 return None
-            planned = below.planned
-            value = planned.taken(self.results[below]) if below.depth else planned.column()
+            python, both = below.planned.python, self.results.get(below)
+            value = below.planned.value() if both is None or not python else python.taken(both)
         return value.alias(item.name)
 
     def error(self, column: Column, kind: T.DataType, tree: Tree) -> Column:
@@ -313,8 +313,9 @@ class Maker:
         if key in self._cells:
             return self._cells[key]
         planned = plan(definition, replace(self.names, own=own), where)
-        computed = None if planned.source else self._computed(planned, where, label)
-        cell = Cell("", planned.result, path=planned.source, computed=computed)
+        self._note(planned, where)
+        computed = None if planned.source else replace(planned, label=label)
+        cell = Cell("", planned.data_type, path=planned.source, computed=computed)
         if not planned.fresh:
             self._cells[key] = cell
         return cell
@@ -333,8 +334,7 @@ class Maker:
         struct = T.StructType([T.StructField(name, place.data_type, True, metadata)])
         names = replace(self.names, struct=struct, own=name)
         planned = plan(definition, names, where, in_arrays=place.depth > 0)
-        if not planned.compiled:
-            self._note(planned, where)
+        self._note(planned, where)
         return replace(place, planned=planned)
 
     def condition(
@@ -355,26 +355,14 @@ class Maker:
             return Condition(result.computed)
         truth = plan(definition, replace(self.names, own=None), where, truth=True)
         texts = {item.text for item in properties if isinstance(item, Expression)}
-        if not truth.compiled and not truth.fresh and definition.text in texts:
+        if truth.in_python and not truth.fresh and definition.text in texts:
             value = self.make(definition, None, where).computed
             if value is not None and type(value.data_type) in _TRUTH:
                 return Condition(value, _TRUTH[type(value.data_type)])
-        return Condition(self._computed(truth, where, _FILTER))
-
-    def _computed(self, planned: Planned, where: Where, label: str) -> Computed:
-        if not planned.compiled:
-            self._note(planned, where)
-        return Computed(
-            label=label,
-            data_type=planned.result,
-            value=planned.column,
-            error=planned.error,
-            reads=planned.reads,
-            in_python=not planned.compiled,
-            evaluated=planned.evaluated,
-            over_arrow=planned.over_arrow,
-        )
+        self._note(truth, where)
+        return Condition(replace(truth, label=_FILTER))
 
     def _note(self, planned: Planned, where: Where) -> None:
         note = f"{where.setting}: runs in Python: {planned.why}"
-        self.notes += [note] if note not in self.notes else []
+        if planned.in_python and note not in self.notes:
+            self.notes.append(note)

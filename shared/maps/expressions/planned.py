@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -16,6 +15,7 @@ from shared.maps.expressions.personal import FUNCTIONS, SALT, Salted
 from shared.maps.expressions.syntax import Expression, nearest, wrong
 from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import Unsupported, uncompiled, using
+from shared.maps.transform import Computed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -29,72 +29,22 @@ if TYPE_CHECKING:
 _FRESH = frozenset({"rand", "randint", "fake", ".now", ".today", ".utcnow"})
 
 
-@dataclass(frozen=True)
-class Planned:
-    """An expression, ready to be computed.
+@dataclass(frozen=True, eq=False)
+class Planned(Computed):
+    """An expression, ready to be computed; without a label.
 
     Attributes:
-        result: The type of its column.
         source: Path of the column that it is, unchanged; empty if it is computed.
         why: Why Python computes it, on the executors; empty if Spark does.
-        reads: The columns that it needs.
         fresh: Whether each evaluation has another result, so that two properties cannot share a
             column.
         python: What Python computes; None if Spark does.
-        evaluated: Returns the work of Python that has the same results as the column, for rows
-            that Spark does not hold; None if there is none.
     """
 
-    result: DataType
     source: tuple[str, ...] = ()
     why: str = ""
-    reads: frozenset[str] = frozenset()
     fresh: bool = False
     python: Python | None = field(default=None, repr=False)
-    evaluated: Callable[[], Task] | None = field(default=None, repr=False)
-    _value: Thunk | None = field(default=None, repr=False)
-    _error: Thunk | None = field(default=None, repr=False)
-
-    @property
-    def compiled(self) -> bool:
-        """Return whether Spark computes it."""
-        return self.python is None
-
-    def column(self) -> Column:
-        """Make the column of results; null for rows with an error."""
-        if self.python is not None:
-            return self.taken(self.python.both)
-        assert self._value is not None  # noqa: S101
-        return self._value() if self.source else self._value().cast(self.result)
-
-    def over_arrow(self) -> ArrowPair | None:
-        """Make both columns for rows in Arrow; None if something of it is Spark's, or Python's."""
-        if self.python is not None:
-            return None
-        with using(arrow_functions):
-            try:
-                return cast("ArrowPair", (self.column(), self.error()))
-            except Unsupported:
-                return None
-
-    def error(self) -> Column | None:
-        """Make the column of errors, null for rows without one; None if errors cannot happen."""
-        if self.python is not None:
-            return self.python.both["error"]
-        return None if self._error is None else self._error()
-
-    def inside(self, values: Column, depth: int) -> Column:
-        """Make arrays of structs of `value` and `error`; only for what Python computes.
-
-        The arrays have so many levels, of the values of `self`.
-        """
-        assert self.python is not None  # noqa: S101
-        return self.python.inside(values, depth)
-
-    def taken(self, both: Column) -> Column:
-        """Return the value of such a struct."""
-        assert self.python is not None  # noqa: S101
-        return self.python.taken(both).cast(self.result)
 
 
 def plan(
@@ -117,17 +67,34 @@ def plan(
     if in_arrays:
         value = uncompiled(value.kind, "values inside arrays")
     if value.raw is not None and value.data_type is not None and not truth:
+        planned = _by_columns(value.raw, value.error, value.data_type, reads)
         # `item['sku']` fails if `item` is None.
-        source = value.source if value.error is None else ()
-        result, raw = value.data_type, value.raw
-        return Planned(result, source, "", reads, _value=raw, _error=value.error)
+        return planned if value.error else replace(planned, source=value.source, value=value.raw)
     fresh = not _FRESH.isdisjoint(_named(expression.tree))
     if value.column is None or value.kind.name == "any":
         python = _in_python(expression, names, where, value, reads, truth=truth)
         return replace(python, fresh=fresh)
-    planned = Planned(data_type_of(value.kind), (), "", reads, fresh)
+    planned = _by_columns(value.column, value.error, data_type_of(value.kind), reads)
     work = partial(_task, expression, names, value.kind, reads, truth=truth)
-    return replace(planned, evaluated=work, _value=value.column, _error=value.error)
+    return replace(planned, evaluated=work, fresh=fresh)
+
+
+def _by_columns(
+    column: Thunk, error: Thunk | None, result: DataType, reads: frozenset[str]
+) -> Planned:
+    """Return what functions make: of Spark's columns, or over Arrow unless one is Spark's alone."""
+
+    def value() -> Column:
+        return column().cast(result)
+
+    def over_arrow() -> ArrowPair | None:
+        with using(arrow_functions):
+            try:
+                return cast("ArrowPair", (value(), error and error()))
+            except Unsupported:
+                return None
+
+    return Planned("", result, value, error or (lambda: None), reads, over_arrow=over_arrow)
 
 
 def _in_python(
@@ -143,10 +110,17 @@ def _in_python(
     task = _task(expression, names, value.kind, reads, truth=truth, fake=fake)
     keyed = fake is not None and fake.seed is not None
     python = python_columns.Python(task, names.struct, keyed)
-    why = value.why or "only Python knows its result"
-    reads = frozenset(names.struct.names) if keyed else reads
-    result = data_type_of(task.kind)
-    return Planned(result, (), why, reads, python=python, evaluated=lambda: task)
+    return Planned(
+        label="",
+        data_type=data_type_of(task.kind),
+        value=lambda: python.taken(python.both),
+        error=lambda: python.both["error"],
+        reads=frozenset(names.struct.names) if keyed else reads,
+        in_python=True,
+        evaluated=lambda: task,
+        why=value.why or "only Python knows its result",
+        python=python,
+    )
 
 
 def _task(

@@ -29,7 +29,7 @@ from shared.maps.expressions import (
 from shared.maps.expressions.arrow_results import is_json, storage
 from shared.maps.expressions.evaluator import Task, evaluated_inside
 from shared.maps.expressions.records import PATH, named
-from shared.maps.expressions.value_kinds import ANY, Kind, kind_of
+from shared.maps.expressions.value_kinds import ANY, Kind, data_type_of, kind_of
 
 SENT = (
     arrow_results,
@@ -91,9 +91,10 @@ class Python:
         return function(*(inputs or [F.lit(True)]))
 
     def taken(self, both: Column) -> Column:
-        """Return the value of a struct of both, before its cast to the type of the result."""
+        """Return the value of a struct of both."""
         value = both["value"]
-        return parse_json(value) if is_json(self.task.kind) else value
+        value = parse_json(value) if is_json(self.task.kind) else value
+        return value.cast(data_type_of(self.task.kind))
 
 
 def send_by_value() -> None:

@@ -150,7 +150,7 @@ def by_spark(
             pairs = zip(table[f"v{at}"], table[f"e{at}"], strict=True)
             decode = decoders[at]
             actual = [Raised(said) if said is not None else decode(got) for got, said in pairs]
-            yield text, planned.compiled, actual
+            yield text, not planned.in_python, actual
 
 
 def by_evaluation(
@@ -204,10 +204,10 @@ def _shown(planned: Any) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import VariantType
 
-    if isinstance(planned.result, VariantType):
-        text = F.to_json(planned.column())
+    if isinstance(planned.data_type, VariantType):
+        text = F.to_json(planned.value())
         return text, lambda got: None if got is None else json.loads(got)
-    return planned.column(), as_json
+    return planned.value(), as_json
 
 
 def _error(planned: Any) -> Any:

@@ -103,7 +103,7 @@ def _created(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
     if value.kind.name == "any" or value.mixed or value.source:
         return None
     actual = plan(parse(text, WHERE), names, WHERE, truth=truth)
-    return actual.column(), actual.error()
+    return actual.value(), actual.error()
 
 
 def plain(value: Any) -> Any:

@@ -133,12 +133,12 @@ def test_kinds_of_what_is_invented(name: str, kind: str) -> None:
 
 def test_planning_infers_the_type() -> None:
     actual = planning("fake.email()")
-    assert not actual.compiled
+    assert actual.in_python
     assert actual.fresh
     assert actual.reads == frozenset()
-    assert actual.result == T.StringType()
-    assert planning("fake.pyint() + 1").result == T.LongType()
-    assert planning("fake.date_of_birth()").result == T.DateType()
+    assert actual.data_type == T.StringType()
+    assert planning("fake.pyint() + 1").data_type == T.LongType()
+    assert planning("fake.date_of_birth()").data_type == T.DateType()
 
 
 def test_seeded_values_depend_on_the_whole_record() -> None:

@@ -161,8 +161,8 @@ def test_salted_takes_that_of_the_settings_unless_one_is_given() -> None:
 )
 def test_compiled_where_spark_has_the_text(text: str) -> None:
     actual = planning(text, hash_salt="pepper")
-    assert actual.compiled
-    assert actual.result == T.StringType()
+    assert not actual.in_python
+    assert actual.data_type == T.StringType()
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_compiled_where_spark_has_the_text(text: str) -> None:
 )
 def test_left_to_python_where_it_has_not(text: str) -> None:
     actual = planning(text, hash_salt="pepper")
-    assert not actual.compiled
+    assert actual.in_python
     assert actual.why
-    assert actual.result == T.StringType()
+    assert actual.data_type == T.StringType()
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_missing_salt_is_told_before_any_record(text: str, config: dict[str, Any
 
 
 def test_a_salt_in_the_expression_needs_none_in_the_settings() -> None:
-    assert planning("hash_value(s, salt='x')").compiled
-    assert planning("hash_value(s, config['mine'])", mine="y").compiled
+    assert not planning("hash_value(s, salt='x')").in_python
+    assert not planning("hash_value(s, config['mine'])", mine="y").in_python
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ def planning(text: str, *, truth: bool = False, **options: Any) -> Planned:
 def test_copies_keep_their_type(text: str, path: tuple[str, ...]) -> None:
     actual = planning(text)
     assert actual.source == path
-    assert actual.result == STRUCT[path[0]].dataType
+    assert actual.data_type == STRUCT[path[0]].dataType
     assert actual.reads == set(path)
-    assert actual.compiled and actual.error() is None
+    assert not actual.in_python and actual.error() is None
 
 
 def test_self_is_the_property_that_is_made() -> None:
@@ -69,9 +69,9 @@ def test_self_is_the_property_that_is_made() -> None:
 )
 def test_what_spark_computes(text: str, result: T.DataType) -> None:
     actual = planning(text)
-    assert actual.compiled
+    assert not actual.in_python
     assert actual.why == ""
-    assert actual.result == result
+    assert actual.data_type == result
     assert not actual.fresh
 
 
@@ -88,9 +88,9 @@ def test_what_spark_computes(text: str, result: T.DataType) -> None:
 )
 def test_what_python_computes(text: str, result: T.DataType, reads: set[str]) -> None:
     actual = planning(text)
-    assert not actual.compiled
+    assert actual.in_python
     assert actual.why
-    assert actual.result == result
+    assert actual.data_type == result
     assert actual.reads == reads
     assert actual.python is not None
     assert set(actual.python.task.expression.columns) == reads
@@ -125,7 +125,7 @@ def test_fresh_values(text: str, fresh: bool) -> None:
 )
 def test_filters_are_booleans(text: str) -> None:
     actual = planning(text, truth=True)
-    assert actual.result == T.BooleanType()
+    assert actual.data_type == T.BooleanType()
     assert not actual.source
 
 
@@ -220,6 +220,6 @@ def test_examples_of_the_docs() -> None:
             if "subject" in rule or "postcode" in rule:
                 continue
             names = Names(struct, settings["stream_map_config"], "s", "s", own="p")
-            assert plan(parse(rule, WHERE), names, WHERE).compiled
+            assert not plan(parse(rule, WHERE), names, WHERE).in_python
     for function in ("hash_value", "mask", "truncate", "redact"):
         assert f"| `{function}(" in text

@@ -67,7 +67,7 @@ def results(frame: DataFrame, plans: list[Planned]) -> list[list[tuple[Any, str 
     columns = [F.col("id")]
     for at, actual in enumerate(plans):
         error = actual.error()
-        columns.append(actual.column().alias(f"v{at}"))
+        columns.append(actual.value().alias(f"v{at}"))
         columns.append((F.lit(None) if error is None else error).alias(f"e{at}"))
     rows = frame.select(*columns).orderBy("id").collect()
     return [[(_plain(row[f"v{at}"]), row[f"e{at}"]) for at in range(len(plans))] for row in rows]
@@ -163,13 +163,13 @@ def _deep(value: Any) -> Any:
 def test_results_have_the_type_that_was_promised(frame: DataFrame) -> None:
     plans = [planned_as(text, frame, kind) for kind, text, _ in CREATED]
     (first, second) = results(frame, plans)
-    schema = frame.select(*[p.column().alias(f"c{i}") for i, p in enumerate(plans)]).schema
+    schema = frame.select(*[p.value().alias(f"c{i}") for i, p in enumerate(plans)]).schema
     for (kind, text, expected), created, actual, field in zip(
         CREATED, plans, first, schema, strict=True
     ):
-        assert field.dataType == created.result, text
+        assert field.dataType == created.data_type, text
         if kind.name != "decimal":
-            assert created.result == data_type_of(kind), text
+            assert created.data_type == data_type_of(kind), text
         if text == "x":
             assert actual[0] != actual[0]
             continue
@@ -218,7 +218,7 @@ def calls(frame: DataFrame) -> list[str]:
 def test_one_python_call_gives_value_and_error(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1,), (None,)], "i bigint")
     created = planned_as("i + 1", rows, INT)
-    chosen = rows.select(created.column().alias("v"), created.error().alias("e"))
+    chosen = rows.select(created.value().alias("v"), created.error().alias("e"))
     for query in (chosen, chosen.select("v"), chosen.select("e")):
         (call,) = calls(query)
         assert "pythonUDF1" not in call
@@ -227,26 +227,26 @@ def test_one_python_call_gives_value_and_error(spark: SparkSession) -> None:
 def test_two_expressions_share_a_worker(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1,), (None,)], "i bigint")
     plans = [planned_as("i + 1", rows, INT), planned_as("str(i)", rows, STR)]
-    (call,) = calls(rows.select(*[actual.column() for actual in plans]))
+    (call,) = calls(rows.select(*[actual.value() for actual in plans]))
     assert "pythonUDF1" in call
 
 
 def test_fields_of_nothing_are_errors_but_keep_their_type(frame: DataFrame) -> None:
     text = "TypeError: 'NoneType' object is not subscriptable"
     actual = planned_as("o['y']", frame)
-    assert actual.compiled
-    assert actual.result.simpleString() == "string"
+    assert not actual.in_python
+    assert actual.data_type.simpleString() == "string"
     assert results(frame, [actual]) == [[("z", None)], [(None, text)]]
     whole = planned_as("l", frame)
     assert whole.source == ("l",)
-    assert whole.result == frame.schema["l"].dataType
+    assert whole.data_type == frame.schema["l"].dataType
 
 
 def test_filters_by_truth(frame: DataFrame) -> None:
     where = Where(setting="stream_maps.s.__filter__")
     texts = ("i", "l", "record.get('m')", "fake.name() and i", "str(d) and d", "v", "v # x")
     plans = [plan(parse(text, where), names(frame), where, truth=True) for text in texts]
-    assert {actual.result.simpleString() for actual in plans} == {"boolean"}
+    assert {actual.data_type.simpleString() for actual in plans} == {"boolean"}
     for text, first, second in zip(texts, *results(frame, plans), strict=True):
         assert first == (True, None), text
         assert second[0] in (False, None), text
@@ -258,7 +258,7 @@ def test_times_without_a_zone_are_utc(spark: SparkSession, frame: DataFrame) -> 
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
-        query = frame.select(*[F.unix_micros(p.column()) for p in plans])
+        query = frame.select(*[F.unix_micros(p.value()) for p in plans])
         assert query.distinct().collect() == [(1711852200000000, 1711852200000000)]
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
@@ -294,8 +294,8 @@ def test_functions_that_hide_are_the_same_in_spark_and_python(spark: SparkSessio
     frame = spark.createDataFrame(rows, "id bigint, s string, b boolean")
     compiled = [planned_as(text, frame) for text in HIDING]
     python = [planned_as(text, frame, Kind("str", nullable=True)) for text in HIDING]
-    assert all(actual.compiled for actual in compiled)
-    assert not any(actual.compiled for actual in python)
+    assert not any(actual.in_python for actual in compiled)
+    assert all(actual.in_python for actual in python)
     for row in results(frame, [*compiled, *python]):
         for at, text in enumerate(HIDING):
             assert row[at] == row[at + len(HIDING)], text
@@ -305,7 +305,7 @@ def test_functions_that_hide_are_the_same_in_spark_and_python(spark: SparkSessio
 def test_hiding_what_spark_has_no_text_of(frame: DataFrame) -> None:
     texts = ["hash_value(f)", "mask(d, 2)", "truncate(l, 5)", "redact(o, 'z')", "truncate(dt, 4)"]
     plans = [planned_as(text, frame) for text in texts]
-    assert [actual.compiled for actual in plans] == [False, False, False, False, True]
+    assert [actual.in_python for actual in plans] == [True, True, True, True, False]
     first, second = results(frame, plans)
     assert first[1:] == [
         ("****00", None),
@@ -381,7 +381,7 @@ def test_columns_register_what_has_to_travel(frame: DataFrame, text: str) -> Non
     for module in python_columns.SENT:
         if module.__name__ in cloudpickle.list_registry_pickle_by_value():
             cloudpickle.unregister_pickle_by_value(module)
-    planned_as(text, frame).column()
+    planned_as(text, frame).value()
     registered = cloudpickle.list_registry_pickle_by_value()
     assert {module.__name__ for module in python_columns.SENT} <= registered
 

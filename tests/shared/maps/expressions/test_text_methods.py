@@ -116,8 +116,8 @@ def planned(text: str):
 
 
 def test_what_is_compiled():
-    assert [text for text in COMPILED if not planned(text).compiled] == []
-    assert [text for text in EVALUATED if planned(text).compiled] == []
+    assert [text for text in COMPILED if planned(text).in_python] == []
+    assert [text for text in EVALUATED if not planned(text).in_python] == []
 
 
 def test_the_reason_names_the_method():

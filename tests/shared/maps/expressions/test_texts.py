@@ -103,7 +103,7 @@ def test_too_long_a_repeat_is_an_error_and_takes_no_memory(spark: SparkSession):
 
     row = spark.createDataFrame([("ab", 2**62), ("", 2**62), ("ab", 50_000)], "s string, i long")
     value = plan(parse("s * i", WHERE), Names(row.schema), WHERE)
-    sizes = F.length(value.column()).alias("n"), value.error().alias("e")
+    sizes = F.length(value.value()).alias("n"), value.error().alias("e")
     first, empty, long = row.select(*sizes).collect()
     assert first.e.startswith("IterableTooLong")
     assert (empty.n, empty.e) == (0, None)
