@@ -100,6 +100,8 @@ PROGRAM_FILES = (
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/tap_spark/send/test_tap_ends_pipe.py",
 )
+# In how many days `.ci/run` has all cases of a test that takes long.
+DAYS = 4
 # Files of which `--turn` leaves no case out: `.ci/run` has chosen them already.
 WHOLE_FILES = ("tests/install/test_release_slice.py",)
 # Of a test with several markers the first one is its layer.
@@ -144,8 +146,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turn",
         type=int,
-        help="run half of the cases of each test with Spark, a server or a pipe: the even or the "
-        "odd ones, as this number is (default: all)",
+        help="run what this day of `.ci/run` has of the tests with Spark, a server or a pipe "
+        "(default: all)",
     )
     parser.addoption("--chaos-seed", type=int, default=1, help="what to disturb them by")
 
@@ -185,16 +187,23 @@ def few_cases(items: list[pytest.Item], most: int) -> list[pytest.Item]:
 
 
 def cases_of_turn(items: list[pytest.Item], turn: int) -> list[pytest.Item]:
-    """Return every other case of the tests that take long, and all of the others, in their order.
+    """Return what one turn runs of the tests that take long, and all of the others, in their order.
 
-    Tests of one name in the classes of a file, which share a suite, count as cases of one test. A
-    test with one case always runs. Two turns, an even and an odd one, run all cases.
+    A turn takes one case in DAYS of a test with several; of the costly tests with one case, every
+    other test. Tests of one name in the classes of a file, which share a suite, count as cases of
+    one test. Any DAYS turns in a row run all cases.
     """
     left: set[pytest.Item] = set()
+    singles = itertools.cycle((0, 1))
     for cases in _grouped(items, lambda item: (item.path, item.name.partition("[")[0])):
         is_long = any(case.get_closest_marker(layer) for case in cases for layer in LAYERS)
-        if is_long and len(cases) > 1 and not cases[0].nodeid.startswith(WHOLE_FILES):
-            left.update(cases[1 - turn % 2 :: 2])
+        if not is_long or cases[0].nodeid.startswith(WHOLE_FILES):
+            continue
+        if len(cases) > 1:
+            days = min(DAYS, len(cases))
+            left.update({*cases} - {*cases[turn % days :: days]})
+        elif cases[0].get_closest_marker("costly") and next(singles) != turn % 2:
+            left.update(cases)
     return [item for item in items if item not in left]
 
 

@@ -16,7 +16,7 @@ class Case:
     """What turns ask of a test."""
 
     nodeid: str
-    marker: str = ""
+    markers: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -27,26 +27,33 @@ class Case:
         return self.nodeid.rpartition("::")[2]
 
     def get_closest_marker(self, name: str) -> bool:
-        return name == self.marker
+        return name in self.markers
 
 
-def test_two_turns_run_every_case_in_its_order(pytestconfig: pytest.Config) -> None:
+@pytest.fixture
+def conftest(pytestconfig: pytest.Config) -> Any:
     plugins = pytestconfig.pluginmanager.get_plugins()
-    conftest: Any = next(p for p in plugins if getattr(p, "__file__", None) == str(CONFTEST))
+    return next(p for p in plugins if getattr(p, "__file__", None) == str(CONFTEST))
+
+
+def test_days_in_a_row_run_every_case_in_its_order(conftest: Any) -> None:
     whole = conftest.WHOLE_FILES[0]
-    pure = [Case(f"a.py::test_pure[{n}]") for n in range(3)]
-    single = [Case("a.py::test_single", "server")]
+    pure = [Case(f"a.py::test_pure[{n}]", ("costly",)) for n in range(3)]
     always = [
         *pure,
-        *single,
-        Case(f"{whole}::test_x[1]", "pipe"),
-        Case(f"{whole}::test_x[2]", "pipe"),
+        Case("a.py::test_single", ("server",)),
+        Case(f"{whole}::test_x[1]", ("pipe",)),
+        Case(f"{whole}::test_x[2]", ("pipe",)),
     ]
-    halved = [Case(f"a.py::test_spark[{n}]", "spark") for n in range(5)]
-    halved += [Case(f"b.py::Test{name}::test_suite", "pipe") for name in "XY"]
-    items = [*always[:2], *halved[:4], *always[2:], *halved[4:]]
-    even, odd = (conftest.cases_of_turn(items, turn) for turn in (20, 21))
-    assert [item for item in items if item in even or item in odd] == items
-    assert [item for item in even if item in odd] == [item for item in items if item in always]
-    assert even == sorted(even, key=items.index)
-    assert len(even) == len(always) + 4
+    many = [Case(f"a.py::test_spark[{n}]", ("spark",)) for n in range(9)]
+    suite = [Case(f"b.py::Test{name}::test_suite", ("pipe", "costly")) for name in "XYZ"]
+    single = [Case(f"c.py::test_{name}", ("pipe", "costly")) for name in "abcd"]
+    items = [*always[:2], *many[:4], *single, *always[2:], *many[4:], *suite]
+    for first in range(20, 24):
+        days = [conftest.cases_of_turn(items, first + day) for day in range(conftest.DAYS)]
+        for day in days:
+            assert day == sorted(day, key=items.index)
+            assert [item for item in day if item in always] == [i for i in items if i in always]
+            counts = [len([item for item in day if item in part]) for part in (many, suite, single)]
+            assert counts in ([2, 1, 2], [3, 1, 2])
+        assert {item for day in days for item in day} == {*items}
