@@ -28,6 +28,8 @@ from shared.storage.files import open_input, open_output
 
 _HEADER_BYTES = 256 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_EMPTY = "Empty CSV file"
+"""What Arrow says of a file without a whole line."""
 
 
 class CsvFormat:
@@ -92,7 +94,13 @@ def read_csv(
         return "skip"
 
     with _named_problems():
-        names = _names(url, options)
+        try:
+            names = _names(url, options)
+        except pa.ArrowInvalid as error:
+            if _EMPTY not in str(error):
+                raise
+            yield _lone_header(url, options), []
+            return
     reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
     # An empty line is a null of the only column. Before the header it is nothing.
     begins_blank = head.removeprefix(_BYTE_ORDER_MARK)[:1].isspace()
@@ -140,6 +148,15 @@ def _names(url: str, options: StorageOptions | None) -> list[str]:
         return within(_HEADER_BYTES)
     except pa.ArrowInvalid:
         return within(BLOCK_BYTES)
+
+
+def _lone_header(url: str, options: StorageOptions | None) -> pa.Table:
+    """Return the columns of a file that is a header without a line end, which Arrow refuses."""
+    from pyarrow import csv  # noqa: PLC0415
+
+    with open_input(url, options) as source:
+        header = bytes(source.read(BLOCK_BYTES))
+    return _cast(csv.read_csv(pa.BufferReader(header + b"\n")))
 
 
 def _as_text(
@@ -202,6 +219,8 @@ def _named_problems() -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
+        if _EMPTY in str(error):
+            raise ContentError("it has no header, or a quotation mark is never closed") from error
         if "straddling" not in str(error):
             raise
         most = BLOCK_BYTES // 2**20

@@ -57,6 +57,17 @@ def test_headers_of_every_kind(tmp_path: Path, end: str, pack: Callable[[bytes],
     assert refused == [RefusedRow(2, SHORT, b"2")]
 
 
+@pytest.mark.parametrize("data", [b"id,name", b'\xef\xbb\xbf"id","name"', b"\nid,name"])
+def test_a_header_without_a_line_end(tmp_path: Path, data: bytes) -> None:
+    assert read(tmp_path / "x", data) == ([], [])
+
+
+@pytest.mark.parametrize("data", [b"\n\n", b'id,"name'])
+def test_a_file_without_a_header(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(ContentError, match="it has no header"):
+        read(tmp_path / "x", data)
+
+
 @pytest.mark.parametrize("data", [b"id,name\n1\n", b"id,name\n1,2,3\n4,5,6\n7"])
 def test_a_file_of_ragged_rows_only(tmp_path: Path, data: bytes) -> None:
     rows, refused = read(tmp_path / "x", data)
