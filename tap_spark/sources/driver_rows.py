@@ -23,7 +23,13 @@ from shared.formats.json_text import Number, json_text
 from shared.formats.record_text import PLAIN_SCALE, is_plain_type
 from shared.formats.typed_rows import as_json_value
 from tap_spark.sources.frame_helpers import prune
-from tap_spark.sources.record_arrays import LEAST_PLAIN, MOST_PLAIN, RecordTexts, finite
+from tap_spark.sources.record_arrays import (
+    LEAST_OF_JAVA,
+    LEAST_PLAIN,
+    MOST_PLAIN,
+    RecordTexts,
+    finite,
+)
 from tap_spark.state.date_numbers import moment_text
 from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan
 
@@ -210,4 +216,5 @@ def with_exponent(number: float) -> str:
     sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
     text = "".join(map(str, digits))
     power = len(text) - 1 + int(exponent)
-    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{power}"
+    written = f"{text[0]}.{text[1:] or '0'}E{power}"
+    return ("-" if sign else "") + LEAST_OF_JAVA.get(written, written)

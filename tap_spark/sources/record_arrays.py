@@ -20,6 +20,12 @@ PIECE_BYTES = 16 * 1024 * 1024
 
 LEAST_PLAIN, MOST_PLAIN = 1e-3, 1e7
 """Between these, Java writes a double without exponent."""
+LEAST_OF_JAVA = {
+    **{"5.0E-324": "4.9E-324", "5.0E-323": "4.9E-323", "6.0E-323": "5.9E-323"},
+    **{"7.0E-323": "6.9E-323", "8.0E-323": "7.9E-323", "9.0E-323": "8.9E-323"},
+}
+"""Doubles of which one digit is enough, but Java writes the two that are nearest."""
+_LEAST_EXACT = 1e-322
 _NUMBER = r"^(?P<sign>-?)(?P<whole>\d+)\.?(?P<places>\d*)(?:e\+?(?P<power>-?\d+))?$"
 
 
@@ -139,7 +145,11 @@ def float_text(values: pa.Array) -> pa.StringArray:
     if is_whole.true_count:
         text = pc.if_else(is_whole, pc.binary_join_element_wise(text, ".0", ""), text)
     if is_odd.true_count:
-        text = pc.replace_with_mask(text, is_odd, _odd_number(text.filter(is_odd)))
+        number = _odd_number(text.filter(is_odd))
+        if pc.less(pc.min(size.filter(is_odd)), _LEAST_EXACT).as_py():
+            for written, of_java in LEAST_OF_JAVA.items():
+                number = pc.replace_substring(number, written, of_java)
+        text = pc.replace_with_mask(text, is_odd, number)
     return text
 
 

@@ -97,6 +97,13 @@ def test_floats_are_spelled_as_java_does() -> None:
         assert text == (repr(value) if is_plain else with_exponent(value))
 
 
+def test_the_least_doubles_have_two_digits_as_in_java() -> None:
+    values = [number * 5e-324 for number in (1, 3, 4, 10, 12, -1)]
+    wanted = ["4.9E-324", "1.5E-323", "2.0E-323", "4.9E-323", "5.9E-323"]
+    assert record_arrays.float_text(pa.array(values)).to_pylist() == [*wanted, "-4.9E-324"]
+    assert list(map(with_exponent, values)) == [*wanted, "-4.9E-324"]
+
+
 def test_text_that_is_not_utf8_is_replaced() -> None:
     data = [b"a\xffb", b'"', None, "é".encode()]
     column = pa.array(data, pa.binary()).cast(pa.string(), safe=False)
