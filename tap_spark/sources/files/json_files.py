@@ -7,7 +7,6 @@ import logging
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -55,12 +54,7 @@ from tap_spark.sources.files.json_rows import (
     kinds_of,
 )
 from tap_spark.sources.files.line_reader import BOM, UTF8, FilePart, LineRange, LineRules
-from tap_spark.sources.files.resumable_files import (
-    RANGE_BYTES,
-    line_tasks,
-    lines_frame,
-    pack,
-)
+from tap_spark.sources.files.resumable_files import line_tasks, lines_frame
 from tap_spark.sources.files.text_types import simple_ddl
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
@@ -270,10 +264,7 @@ class JsonSource(FileSource):
         kinds = self.kinds([url for url, _, _ in parts])
         # UTF-8 is checked by line, so that an error names it.
         rules = LineRules(encoding="" if self.encoding in BY_LINE else self.text_encoding)
-        if self.document:
-            tasks = pack(_whole_files(parts, rules, kinds), RANGE_BYTES)
-        else:
-            tasks = line_tasks(parts, rules, kinds)
+        tasks = line_tasks(parts, rules, kinds, whole=self.document)
         task = JsonTask(read, self.document, tuple(self._path), number)
         return frame_of_parts(spark, tasks, task, schema)
 
@@ -552,18 +543,6 @@ def _block_rows(block: LineRange, rows: JsonRows) -> pa.RecordBatch | None:
     except _LEFT_TO_SPARK:
         return None
     return pa.RecordBatch.from_arrays(whole_columns(table), schema=table.schema)
-
-
-def _whole_files(
-    parts: Sequence[FilePart], rules: LineRules, kinds: Mapping[str, FileKind]
-) -> list[LineRange]:
-    return [
-        LineRange(
-            url, number, at, end, end, aligned=True,
-            rules=replace(rules, encoding=kinds[url].encoding or rules.encoding),
-        )
-        for number, (url, at, end) in enumerate(parts)
-    ]  # fmt: skip
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:

@@ -46,9 +46,7 @@ from tap_spark.sources.files.line_reader import (
     ENCODING_HINT,
     LineRange,
     line_blocks,
-    texts,
     utf8_of,
-    with_line_feeds,
 )
 from tap_spark.sources.frame_helpers import frame_of_parts
 from tap_spark.sources.source_failures import row_failure
@@ -433,9 +431,7 @@ class JsonTask:
         return pa.RecordBatch.from_arrays([*batch.columns, numbers], names)
 
     def _blocks(self, part: LineRange) -> Iterator[bytes]:
-        if self.document:
-            return _document_blocks(part, self.path)
-        return _streamed_lines(part) if part.is_stream else line_blocks(part)
+        return _document_blocks(part, self.path) if self.document else line_blocks(part)
 
     def _place(self, part: LineRange, line: bytes) -> str:
         if self.document:
@@ -451,12 +447,6 @@ class JsonTask:
 def _lines_of(block: bytes) -> list[bytes]:
     lines = block.split(b"\n")
     return lines[:-1] if block.endswith(b"\n") else lines
-
-
-def _streamed_lines(part: LineRange) -> Iterator[bytes]:
-    """Yield a file in blocks of whole lines that end with LF."""
-    with open_input(part.url) as file:
-        yield from (with_line_feeds(text) for _, text in texts(file, part.url, part.rules))
 
 
 def _document_blocks(part: LineRange, path: Sequence[str]) -> Iterator[bytes]:

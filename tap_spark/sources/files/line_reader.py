@@ -342,7 +342,7 @@ def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:
     """Read the lines of a range, without their line ends, as UTF-8."""
     try:
         header = line_range.rules.header and not line_range.start
-        for values in _records(line_range):
+        for values in _split(line_texts(line_range), line_range.url, line_range.rules):
             kept, header = without_header(values, line_range.rules.comment, header=header)
             numbers = pa.repeat(pa.scalar(line_range.number, pa.int32()), len(kept))
             yield pa.RecordBatch.from_arrays([kept, numbers], ["value", "file"])
@@ -386,20 +386,6 @@ def first_record(line_range: LineRange) -> bytes | None:
     return None
 
 
-def _records(line_range: LineRange) -> Iterator[pa.Array]:
-    rules, url = line_range.rules, line_range.url
-    if line_range.is_stream:
-        with open_input(url) as stream:
-            yield from _split(texts(stream, url, rules), url, rules)
-        return
-    with open_random(url) as file:
-        blocks = (
-            (at, utf8_of(block, at, url, rules.encoding))
-            for at, block in _line_blocks(file, line_range)
-        )
-        yield from _split(blocks, url, rules)
-
-
 def _split(blocks: Iterable[tuple[int, bytes]], url: str, rules: LineRules) -> Iterator[pa.Array]:
     if rules.quotes is not None:
         yield from rules.quotes.records(blocks, url)
@@ -431,8 +417,8 @@ def _not_text(url: str, at: int, error: UnicodeDecodeError) -> RuntimeError:
     return RuntimeError(row_failure(problem=problem, file=url, hint=ENCODING_HINT))
 
 
-def texts(stream: pa.NativeFile, url: str, rules: LineRules) -> Iterator[tuple[int, bytes]]:
-    """Yield the text of a stream as UTF-8 that ends with a line, and the byte where it began.
+def line_texts(line_range: LineRange) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a range as blocks of whole lines in UTF-8, and the byte where each begins.
 
     Without an encoding, the bytes stay as they are.
 
@@ -440,6 +426,24 @@ def texts(stream: pa.NativeFile, url: str, rules: LineRules) -> Iterator[tuple[i
         OSError: The file cannot be read.
         RuntimeError: A byte is not text.
     """
+    url, rules = line_range.url, line_range.rules
+    if line_range.is_stream:
+        with open_input(url) as stream:
+            yield from _streamed_texts(stream, url, rules)
+        return
+    with open_random(url) as file:
+        for at, block in _line_blocks(file, line_range):
+            yield at, utf8_of(block, at, url, rules.encoding)
+
+
+def line_blocks(line_range: LineRange) -> Iterator[bytes]:
+    """Do what `line_texts` does, with a LF for each line end and without the bytes."""
+    return (with_line_feeds(text) for _, text in line_texts(line_range))
+
+
+def _streamed_texts(
+    stream: pa.NativeFile, url: str, rules: LineRules
+) -> Iterator[tuple[int, bytes]]:
     decoder = codecs.getincrementaldecoder(rules.encoding)() if rules.encoding else None
     carried: list[bytes] = []
     at = began = 0
@@ -469,13 +473,11 @@ def texts(stream: pa.NativeFile, url: str, rules: LineRules) -> Iterator[tuple[i
 
 def has_line(url: str, end: int, comment: bytes = b"") -> bool:
     """Return whether a file has a line before `end` that is neither blank nor a comment."""
-    line_range = LineRange(url, 0, 0, end, end, aligned=True)
-    with open_random(url) as file:
-        return any(
-            not _ignored(line.as_py(), comment)
-            for _, block in _line_blocks(file, line_range)
-            for line in split_lines(block)
-        )
+    return any(
+        not _ignored(line.as_py(), comment)
+        for block in line_blocks(LineRange(url, 0, 0, end, end, aligned=True))
+        for line in split_lines(block)
+    )
 
 
 def split_lines(data: bytes, line_end: bytes = b"") -> pa.Array:
@@ -484,18 +486,6 @@ def split_lines(data: bytes, line_end: bytes = b"") -> pa.Array:
         return pa.array([], pa.binary())
     data = (data if line_end else with_line_feeds(data)).removesuffix(line_end or b"\n")
     return pc.split_pattern(pa.array([data], pa.binary()), line_end or b"\n").flatten()
-
-
-def line_blocks(line_range: LineRange) -> Iterator[bytes]:
-    """Read the lines of a range as blocks of whole lines in UTF-8, each line end a LF.
-
-    Raises:
-        OSError: The file cannot be read.
-        RuntimeError: A byte is not text.
-    """
-    with open_random(line_range.url) as file:
-        for at, read in _line_blocks(file, line_range):
-            yield with_line_feeds(utf8_of(read, at, line_range.url, line_range.rules.encoding))
 
 
 def with_line_feeds(data: bytes) -> bytes:

@@ -312,24 +312,30 @@ def lines_frame(
 
 
 def line_tasks(
-    parts: Sequence[FilePart], rules: LineRules, kinds: Mapping[str, FileKind]
+    parts: Sequence[FilePart],
+    rules: LineRules,
+    kinds: Mapping[str, FileKind],
+    *,
+    whole: bool = False,
 ) -> list[list[LineRange]]:
-    """Return the ranges of parts of files, by the task that reads them."""
+    """Return the ranges of parts of files, by the task that reads them; one for each if `whole`."""
     ranges = [
         line_range
         for number, part in enumerate(parts)
-        for line_range in part_ranges(number, part, rules, kinds.get(part[0], FileKind()))
+        for line_range in part_ranges(
+            number, part, rules, kinds.get(part[0], FileKind()), whole=whole
+        )
     ]
     return pack(ranges, RANGE_BYTES)
 
 
 def part_ranges(
-    number: int, part: tuple[str, int, int], rules: LineRules, kind: FileKind
+    number: int, part: FilePart, rules: LineRules, kind: FileKind, *, whole: bool = False
 ) -> list[LineRange]:
     """Return the ranges of a part of a file, which are read on their own."""
     url, start, end = part
     rules = replace(rules, encoding=kind.encoding or rules.encoding)
-    is_stream = kind.is_compressed or not rules.in_parts
+    is_stream = whole or kind.is_compressed or not rules.in_parts
     size = max(1, end - start) if is_stream else RANGE_BYTES
     return cut_ranges(url, number, start, end, range_bytes=size, rules=rules, is_stream=is_stream)
 
