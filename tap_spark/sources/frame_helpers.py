@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from shared.formats.arrow_types import mapped
 from shared.formats.record_text import json_column, plain_text
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
+from shared.singer.messages import DELETED_AT
 from shared.singer.platform import arrow_in_task
 from shared.spark.session import try_cast
 from tap_spark.sources.source_failures import BEGIN, END
@@ -211,6 +212,19 @@ def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) 
 
 def _is_text(frame: DataFrame, plan: StreamPlan) -> bool:
     return frame.schema[str(plan.replication_key)].dataType == T.StringType()
+
+
+def with_deleted_at(
+    frame: DataFrame, deleted_at: Column, helpers: Collection[str] = ()
+) -> DataFrame:
+    """Return rows with `_sdc_deleted_at` as their last column, without helper columns.
+
+    What a target has written as deleted, or a tap as a deletion, stays so.
+    """
+    if DELETED_AT in frame.columns:
+        deleted_at = F.coalesce(deleted_at, col(DELETED_AT).cast("timestamp"))
+    kept = [name for name in frame.columns if name not in (*helpers, DELETED_AT)]
+    return frame.select(*map(col, kept), deleted_at.alias(DELETED_AT))
 
 
 def with_text(plan: StreamPlan, part: Slice) -> Slice:

@@ -30,10 +30,13 @@ from tap_spark.sources.frame_helpers import (
     missing_columns,
     prune,
     struct_from_text,
+    with_deleted_at,
 )
 from tap_spark.sources.frame_source import REDISCOVER, FrameSource
 from tap_spark.sources.kafka.message_columns import (
+    AT,
     MAGIC_BYTES,
+    OFFSET,
     PAYLOAD,
     MessageLayout,
     MessagePart,
@@ -43,7 +46,6 @@ from tap_spark.sources.kafka.message_columns import (
     envelope_of,
     message_rows,
     row_of_envelope,
-    with_deletions,
 )
 from tap_spark.sources.kafka.topic_offsets import (
     DataLoss,
@@ -301,7 +303,7 @@ class KafkaSource(FrameSource):
         return LayoutReader(spark, self.stream, lambda: self._sample(spark)).guessed()
 
     def _records(self, messages: DataFrame, layout: MessageLayout, plan: StreamPlan) -> DataFrame:
-        rows = with_deletions(message_rows(messages, layout))
+        rows = with_deleted_at(message_rows(messages, layout), col(AT), (AT, OFFSET))
         if gone := missing_columns(plan.columns, rows.columns):
             text = f"selected columns are no longer in the source: {', '.join(gone)}"
             raise self.error(text, REDISCOVER)

@@ -22,7 +22,6 @@ from pyspark.sql.avro.functions import from_avro
 
 from shared.errors import SourceError, may_pass
 from shared.formats.spark_conform import is_valid_utf8, json_scalar
-from shared.maps.record_metadata import DELETED_AT
 from shared.storage.access import storage_error
 from shared.storage.web_requests import open_without_redirects
 from tap_spark.sources.frame_helpers import CORRUPT, col, fail_job
@@ -275,15 +274,6 @@ def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
     )
     rows = parsed.select(*kept, _KEY, row.alias(_VALUE), deleted_at.alias(AT))
     return rows.select(*_columns(layout), AT, F.col("offset").alias(OFFSET))
-
-
-def with_deletions(rows: DataFrame) -> DataFrame:
-    """Return the rows with `_sdc_deleted_at` as their last column."""
-    deleted_at = col(AT)
-    if DELETED_AT in rows.columns:  # a topic that a tap wrote: its own deletions stay
-        deleted_at = F.coalesce(deleted_at, col(DELETED_AT).cast("timestamp"))
-    kept = [name for name in rows.columns if name not in (AT, OFFSET, DELETED_AT)]
-    return rows.select(*map(col, kept), deleted_at.alias(DELETED_AT))
 
 
 def current_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:

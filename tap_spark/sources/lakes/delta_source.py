@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +27,6 @@ from tap_spark.sources.lakes.lake_source import (
     LakeSource,
     LoggedCommit,
     Pinned,
-    both_versions,
-    changed_slice,
     group_commits,
     split_in_half,
     with_commit_columns,
@@ -166,7 +163,6 @@ def rows_in_log(folder: str, version: int) -> int | None:
     return None if rows.null_count else sum(rows.to_pylist())
 
 
-_logger = logging.getLogger(__name__)
 _CHANGE, _VERSION, _TIME = "_change_type", "_commit_version", "_commit_timestamp"
 _BEFORE = ("delete", "update_preimage")
 _INCOMPATIBLE = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
@@ -182,13 +178,14 @@ class DeltaPinned(Pinned):
 
     Attributes:
         has_feed: Whether its change data feed is on now.
+        versions: Those after the bookmark.
     """
 
     has_feed: bool
     files: int
+    versions: tuple[DeltaVersion, ...] = ()
 
 
-Versions = Sequence[DeltaVersion]
 Scan = ChangeScan[DeltaPinned]
 
 
@@ -196,6 +193,7 @@ class DeltaSource(LakeSource[DeltaPinned]):
     """A Delta table."""
 
     kind, unit = "Delta", "version"
+    why_compared = "columns changed between them"
     not_a_table = (
         "DELTA_TABLE_ONLY_OPERATION",
         "DELTA_MISSING_DELTA_TABLE",
@@ -229,6 +227,10 @@ class DeltaSource(LakeSource[DeltaPinned]):
     def rows(self, spark: SparkSession, pinned: DeltaPinned, want: StructType) -> DataFrame:
         return conformed(self._version(spark, int(pinned.position or 0)), want)
 
+    def rows_at(self, scan: Scan, position: int) -> DataFrame:
+        names = names_at(scan.pinned.versions, position)
+        return conformed(self._version(scan.spark, position), scan.want, names)
+
     def counted_rows(self, pinned: DeltaPinned) -> int | None:
         """See `LakeSource.counted_rows`: by the statistics of a table on a local disk."""
         if self.path is None or local_path(self.path) is None or pinned.position is None:
@@ -261,7 +263,8 @@ class DeltaSource(LakeSource[DeltaPinned]):
         # 2. Columns that were renamed or replaced need all rows again.
         stale = stale_columns(versions, plan.columns) if plan.key_properties else []
         parts = group_commits([self._planned(spark, version) for version in versions])
-        slices = chain.from_iterable(self._slices_of(scan, versions, part) for part in parts)
+        scan = replace(scan, pinned=replace(pinned, versions=tuple(versions)))
+        slices = chain.from_iterable(self._slices_of(scan, part) for part in parts)
         yield from self.with_stale_rows(scan, slices, stale)
 
     def _explain(self, error: Exception) -> SourceError:
@@ -322,7 +325,7 @@ class DeltaSource(LakeSource[DeltaPinned]):
         same = as_nullable(before) == as_nullable(after)
         return commit if same else replace(commit, how=ChangeReadMode.COMPARE)
 
-    def _slices_of(self, scan: Scan, versions: Versions, part: CommitGroup) -> Iterator[Slice]:
+    def _slices_of(self, scan: Scan, part: CommitGroup) -> Iterator[Slice]:
         """Read commits as one slice, or as several if the columns changed on the way."""
         # The feed of a range is read with the schema of its last version, and Delta refuses some
         # ranges that span a change of columns. Halving such a range finds the parts that can be
@@ -330,12 +333,12 @@ class DeltaSource(LakeSource[DeltaPinned]):
         if part[0].how is ChangeReadMode.COMPARE or (
             len(part) == 1 and self._is_unreadable(scan, part)
         ):
-            yield self._compared(scan, versions, part)
+            yield self.compared(scan, part)
         elif len(part) > 1 and self._is_unreadable(scan, part):
             for half in split_in_half(part):
-                yield from self._slices_of(scan, versions, half)
+                yield from self._slices_of(scan, half)
         else:
-            yield self._fed(scan, versions, part)
+            yield self._fed(scan, part)
 
     def _is_unreadable(self, scan: Scan, part: CommitGroup) -> bool:
         """Return whether the feed cannot be read at once, which Delta says only when planning."""
@@ -358,38 +361,13 @@ class DeltaSource(LakeSource[DeltaPinned]):
             raise
         return False
 
-    def _fed(self, scan: Scan, versions: Versions, part: CommitGroup) -> Slice:
+    def _fed(self, scan: Scan, part: CommitGroup) -> Slice:
         feed = self._feed(scan.spark, part)
-        names = names_at(versions, part[-1].position)
+        names = names_at(scan.pinned.versions, part[-1].position)
         kept = StructType([f for f in feed.schema.fields if f.name in (_CHANGE, _VERSION, _TIME)])
         rows = conformed(feed, StructType([*scan.want.fields, *kept.fields]), names)
         frame = with_commit_columns(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
-        return changed_slice(
-            frame.drop(_CHANGE, _VERSION, _TIME),
-            scan.plan,
-            self._bookmark(scan, part),
-            ordered=len(part) > 1,
-            only_new=all(commit.only_new for commit in part),
-        )
-
-    def _compared(self, scan: Scan, versions: Versions, part: CommitGroup) -> Slice:
-        first, last = part[0].position - 1, part[-1].position
-        _logger.info(
-            "stream '%s': comparing versions %s and %s, as columns changed between them",
-            scan.plan.stream,
-            first,
-            last,
-        )
-        before, after = (
-            conformed(self._version(scan.spark, number), scan.want, names_at(versions, number))
-            for number in (first, last)
-        )
-        frame = both_versions(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
-        return changed_slice(frame, scan.plan, self._bookmark(scan, part), ordered=False)
-
-    def _bookmark(self, scan: Scan, part: CommitGroup) -> Mapping[str, Any]:
-        at = replace(scan.pinned, position=part[-1].position)
-        return {"replication_method": "LOG_BASED", **self.first_bookmark(at)}
+        return self.fed(scan, part, frame.drop(_CHANGE, _VERSION, _TIME))
 
     def _version(self, spark: SparkSession, version: int) -> DataFrame:
         return self._load(self._reader(spark).option("versionAsOf", version))

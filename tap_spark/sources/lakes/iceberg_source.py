@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,6 @@ from tap_spark.sources.lakes.lake_source import (
     LakeSource,
     LoggedCommit,
     Pinned,
-    both_versions,
-    changed_slice,
     group_commits,
     with_commit_columns,
     with_compared,
@@ -279,6 +277,7 @@ class IcebergSource(LakeSource[IcebergPinned]):
     """An Iceberg table."""
 
     kind, unit = "Iceberg", "snapshot"
+    why_compared = "the log does not have deleted rows"
     # Catalogs of other formats take the names of Iceberg's metadata tables for namespaces.
     not_a_table = (*LakeSource.not_a_table, "REQUIRES_SINGLE_PART_NAMESPACE")
 
@@ -361,36 +360,17 @@ class IcebergSource(LakeSource[IcebergPinned]):
         return [LoggedCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
 
     def _slice(self, scan: Scan, part: CommitGroup) -> Slice:
-        last = part[-1]
-        mark = self.first_bookmark(replace(scan.pinned, position=last.position)) or {}
-        bookmark = {"replication_method": "LOG_BASED", **mark}
-        at = F.timestamp_micros(F.lit(last.at_micros))
-        ordered, only_new = False, False
         if part[0].how is ChangeReadMode.COMPARE:
-            before = self._before(scan, part)
-            frame = both_versions(before, self._at_snapshot(scan, last.position), at)
-        elif part[0].how is ChangeReadMode.APPENDED:
+            return self.compared(scan, part)
+        if part[0].how is ChangeReadMode.APPENDED:
             new = conformed(self._between(scan, part, ""), scan.want)
-            frame, only_new = with_commit_columns(new, F.lit(0), F.lit(False), at), True
-        else:
-            ordered, only_new = len(part) > 1, all(commit.only_new for commit in part)
-            frame = self._fed(scan, part)
-        return changed_slice(frame, scan.plan, bookmark, ordered=ordered, only_new=only_new)
-
-    def _before(self, scan: Scan, part: CommitGroup) -> DataFrame:
-        before, last = part[0].before, part[-1].position
-        text = "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows"
-        _logger.info(text, scan.plan.stream, before, last)
-        if before is None:
-            return self._at_snapshot(scan, last).limit(0)
-        return self._at_snapshot(scan, before)
-
-    def _fed(self, scan: Scan, part: CommitGroup) -> DataFrame:
+            at = F.timestamp_micros(F.lit(part[-1].at_micros))
+            return self.fed(scan, part, with_commit_columns(new, F.lit(0), F.lit(False), at))
         want = T.StructType([*scan.want.fields, *_CHANGE_FIELDS])
         rows = conformed(self._between(scan, part, "changes"), want)
         at = _times(part, col(_SNAPSHOT))
         frame = with_commit_columns(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
-        return frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT)
+        return self.fed(scan, part, frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT))
 
     def _between(self, scan: Scan, part: CommitGroup, table: str) -> DataFrame:
         reader = self._reader(scan.spark).option("end-snapshot-id", part[-1].position)
@@ -398,8 +378,8 @@ class IcebergSource(LakeSource[IcebergPinned]):
             reader = reader.option("start-snapshot-id", part[0].before)
         return self._load(reader, scan.pinned.location, table)
 
-    def _at_snapshot(self, scan: Scan, snapshot: int) -> DataFrame:
-        return self._at(scan.spark, scan.pinned, scan.want, snapshot)
+    def rows_at(self, scan: Scan, position: int) -> DataFrame:
+        return self._at(scan.spark, scan.pinned, scan.want, position)
 
     def _at(
         self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int

@@ -24,7 +24,6 @@ from pyspark.sql.types import StructField, StructType
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.formats.record_text import json_column
 from shared.formats.spark_conform import TypeChangeError, check_types
-from shared.maps.record_metadata import DELETED_AT
 from shared.settings.texts import quoted
 from shared.storage.urls import local_path, shown
 from tap_spark.sources.frame_helpers import (
@@ -33,6 +32,7 @@ from tap_spark.sources.frame_helpers import (
     planned_slice,
     prune,
     struct_from_text,
+    with_deleted_at,
 )
 from tap_spark.sources.source_failures import source_error
 from tap_spark.sources.tables import name_parts
@@ -92,14 +92,7 @@ def as_records(frame: DataFrame, *, ordered: bool) -> DataFrame:
     """
     if ordered:
         frame = frame.orderBy(col(ORDER), col(OLD).desc())
-    return _with_deleted_at(frame, F.when(col(OLD), col(AT)))
-
-
-def _with_deleted_at(frame: DataFrame, deleted_at: Column) -> DataFrame:
-    kept = [name for name in frame.columns if name not in (ORDER, OLD, AT, DELETED_AT)]
-    if DELETED_AT in frame.columns:  # a table that a target wrote: its own deletions stay
-        deleted_at = F.coalesce(deleted_at, col(DELETED_AT).cast("timestamp"))
-    return frame.select(*map(col, kept), deleted_at.alias(DELETED_AT))
+    return with_deleted_at(frame, F.when(col(OLD), col(AT)), (ORDER, OLD, AT))
 
 
 def _without_unchanged(frame: DataFrame) -> DataFrame:
@@ -193,6 +186,8 @@ class LakeSource(ABC, Generic[P]):
     """Name of the format in messages."""
     unit: str
     """Name of a position: version or snapshot."""
+    why_compared: str
+    """Why versions are compared, for the log."""
 
     def __init__(self, stream: StreamConfig) -> None:
         self.stream = stream
@@ -212,6 +207,10 @@ class LakeSource(ABC, Generic[P]):
     @abstractmethod
     def rows(self, spark: SparkSession, pinned: P, want: StructType) -> DataFrame:
         """Return the rows of the pinned version."""
+
+    @abstractmethod
+    def rows_at(self, scan: ChangeScan[P], position: int) -> DataFrame:
+        """Return the rows of an earlier version, in the columns that are wanted."""
 
     @abstractmethod
     def counted_rows(self, pinned: P) -> int | None:
@@ -316,8 +315,43 @@ class LakeSource(ABC, Generic[P]):
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
         count = None if self.stream.options else self.counted_rows(pinned)
         none_deleted = F.lit(None).cast("timestamp")
-        records = _with_deleted_at(self.rows(spark, pinned, want), none_deleted)
+        records = with_deleted_at(self.rows(spark, pinned, want), none_deleted)
         return Slice(records, mark, told_rows=count)
+
+    def compared(self, scan: ChangeScan[P], part: CommitGroup) -> Slice:
+        """Return the changes of commits by the rows before and after them."""
+        before, last = part[0].before, part[-1].position
+        text = "stream '%s': comparing %ss %s and %s, as %s"
+        _logger.info(text, scan.plan.stream, self.unit, before, last, self.why_compared)
+        after = self.rows_at(scan, last)
+        rows = after.limit(0) if before is None else self.rows_at(scan, before)
+        frame = both_versions(rows, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
+        return self.changed(scan, part, frame, only_new=False, ordered=False)
+
+    def changed(
+        self,
+        scan: ChangeScan[P],
+        part: CommitGroup,
+        frame: DataFrame,
+        *,
+        only_new: bool,
+        ordered: bool,
+    ) -> Slice:
+        """Return rows with `ORDER`, `OLD` and `AT` as records, with the bookmark after commits.
+
+        Without a key, the order of new rows alone never counts, and that of changes always does.
+        """
+        keys = scan.plan.key_properties
+        ordered = ordered and bool(keys) if only_new else ordered or not keys
+        rows = frame if only_new else net_changes(frame, keys)
+        at = replace(scan.pinned, position=part[-1].position)
+        mark = {"replication_method": Method.LOG_BASED.value, **(self.first_bookmark(at) or {})}
+        return Slice(as_records(rows, ordered=ordered), mark, ordered=ordered)
+
+    def fed(self, scan: ChangeScan[P], part: CommitGroup, frame: DataFrame) -> Slice:
+        """Do what `changed` does for rows of the log of changes, in the order of the commits."""
+        only_new = all(commit.only_new for commit in part)
+        return self.changed(scan, part, frame, only_new=only_new, ordered=len(part) > 1)
 
     def with_stale_rows(
         self, scan: ChangeScan[P], slices: Iterable[Slice], stale: Sequence[str]
@@ -377,24 +411,6 @@ class LakeSource(ABC, Generic[P]):
             return ".".join(map(quoted, name_parts(str(self.stream.table))))
         except ValueError as error:
             raise self.error(str(error)) from error
-
-
-def changed_slice(
-    frame: DataFrame,
-    plan: StreamPlan,
-    bookmark: Mapping[str, Any],
-    *,
-    ordered: bool,
-    only_new: bool = False,
-) -> Slice:
-    """Return rows with `ORDER`, `OLD` and `AT` as records; sorted, if they are of several commits.
-
-    Without a key, the order of new rows alone never counts, and that of changes always does.
-    """
-    keys = plan.key_properties
-    ordered = ordered and bool(keys) if only_new else ordered or not keys
-    rows = frame if only_new else net_changes(frame, keys)
-    return Slice(as_records(rows, ordered=ordered), bookmark, ordered=ordered)
 
 
 MAX_COMMITS = 100
