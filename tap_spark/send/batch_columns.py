@@ -19,7 +19,7 @@ from shared.settings.texts import quoted
 from tap_spark.send.spool_files import FILTERED, OfBatches, RecordLines, chain
 from tap_spark.sources.frame_helpers import rank_column
 from tap_spark.sources.record_arrays import RecordTexts
-from tap_spark.state.stream_plans import ArrowTasks, Slice
+from tap_spark.state.stream_plans import RowTasks, Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,20 +89,21 @@ def file_input(slice_: Slice, form: str, key: str | None) -> tuple[TaskInput, pa
         return TaskInput(rows.frame, lines), schema
     kinds = [field.dataType for field in record.fields]
     if tasks and not any(isinstance(kind, (*_NESTED, *_TEXT_ONLY)) for kind in kinds):
-        return TaskInput(tasks.numbers, _with_key(slice_, tasks, key, alone=True)), schema
+        return _task_input(slice_, tasks, key, alone=True), schema
     return TaskInput(frame), schema
 
 
-def _with_key(
-    slice_: Slice, tasks: ArrowTasks, key: str | None, *, alone: bool = False
-) -> OfBatches:
-    """Return what reads the rows of tasks and adds columns that track the key; with `alone`, also
-    a record of the key alone.
+def _task_input(
+    slice_: Slice, tasks: RowTasks, key: str | None, *, alone: bool = False
+) -> TaskInput:
+    """Return numbers of tasks, and what reads the rows and adds columns that track the key; with
+    `alone`, also a record of the key alone.
     """
+    numbers = slice_.frame.sparkSession.range(0, tasks.count, 1, tasks.count)
     if key is None:
-        return tasks.read
+        return TaskInput(numbers, tasks.read)
     keyed = KeyedRows(record_of(slice_).names.index(key), key if alone else None)
-    return chain(tasks.read, keyed)
+    return TaskInput(numbers, chain(tasks.read, keyed))
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def record_input(slice_: Slice, key: str | None) -> TaskInput:
     fields, tasks = record_of(slice_).fields, slice_.own_tasks
     ready = frozenset(n for n, field in enumerate(fields) if not is_plain_type(field.dataType))
     if tasks and fields and not ready:
-        return TaskInput(tasks.numbers, _with_key(slice_, tasks, key))
+        return _task_input(slice_, tasks, key)
     columns = [F.col(quoted(field.name)) for field in fields]
     for n in ready:
         columns[n] = json_column(columns[n], fields[n].dataType)

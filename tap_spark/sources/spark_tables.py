@@ -24,7 +24,7 @@ from tap_spark.sources.frame_helpers import col, planned_slice, within_bounds
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.tables import name_parts
-from tap_spark.state.stream_plans import ArrowTasks, Resume, RowForm, RowTasks, Slice, StreamPlan
+from tap_spark.state.stream_plans import Resume, RowForm, RowTasks, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -272,8 +272,7 @@ class RowsSource:
             return
         slice_, rows = planned_slice(frame, plan), self.task_rows(plan)
         if rows is not None:
-            numbers = spark.range(0, rows.count, 1, rows.count)
-            slice_ = replace(slice_, tasks=ArrowTasks(slice_.frame, numbers, rows.read))
+            slice_ = replace(slice_, tasks=replace(rows, frame=slice_.frame))
         yield slice_
 
 

@@ -89,31 +89,19 @@ class StreamPlan:
 
 
 @dataclass(frozen=True)
-class ArrowTasks:
-    """How tasks of Spark make the rows of a frame, so that they need not pass through Java.
-
-    Attributes:
-        frame: The rows, as Spark sees them.
-        numbers: Numbers of the tasks.
-        read: Reads rows, as for `mapInArrow`: numbers of tasks in, the frame's columns out.
-    """
-
-    frame: DataFrame
-    numbers: DataFrame
-    read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True)
 class RowTasks:
-    """All rows of a stream, made by tasks that need no session of Spark.
+    """How tasks make rows that need not pass through Java.
 
     Attributes:
-        read: Reads rows, as for `mapInArrow`: numbers of tasks in, the plan's columns out, of types
-            that `shared.formats.record_text.is_plain_type` tells.
+        read: Reads rows, as for `mapInArrow`: numbers of tasks in, the columns of the frame out.
+            Without a frame those of the plan, all of types that
+            `shared.formats.record_text.is_plain_type` tells, so that no session of Spark is needed.
+        frame: The same rows, as Spark sees them.
     """
 
     count: int
     read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    frame: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -145,10 +133,10 @@ class Slice:
     filtered_column: str | None = None
     told_rows: int | None = None
     text_key_by_value: bool = False
-    tasks: ArrowTasks | None = None
+    tasks: RowTasks | None = None
 
     @property
-    def own_tasks(self) -> ArrowTasks | None:
+    def own_tasks(self) -> RowTasks | None:
         """Return `tasks` if they make the record's columns, and nothing is added to these."""
         is_own = self.tasks is not None and self.tasks.frame is self.frame
         return self.tasks if is_own and not self.helper_columns else None

@@ -109,11 +109,6 @@ class CsvSource(CsvReader, TextFileSource):
         layout = self.layout(spark)
         if not layout.names:
             return spark.createDataFrame([], struct)
-        text = col("value").cast("string")
-        lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
-        comment = self.option("comment")
-        if comment:
-            lines = lines.filter(~col("value").startswith(comment))
         fields = self._fields(layout, struct)
         mode = self.option("mode").upper()
         checked = mode in ("", "DROPMALFORMED")
@@ -126,7 +121,8 @@ class CsvSource(CsvReader, TextFileSource):
         parsed = F.from_csv("value", F.lit(ddl), options)
         folders = [partition_value(field, urls) for field in layout.partitions]
         # With an alias, Spark would parse again for the filter on unreadable rows.
-        frame = lines.select(file_of(urls).alias(FILE), *folders, F.inline(F.array(parsed)))
+        columns = (file_of(urls).alias(FILE), *folders, F.inline(F.array(parsed)))
+        frame = self.text_lines(lines).select(*columns)
         if mode == "DROPMALFORMED":
             frame = frame.filter(col(CORRUPT).isNull()).drop(CORRUPT)
         elif checked:
@@ -208,12 +204,10 @@ class CsvSource(CsvReader, TextFileSource):
     def _first_by_spark(self, spark: SparkSession) -> tuple[str, tuple[str, ...]] | None:
         """Return the first line that Spark finds in files that only Spark can open."""
         lines, names = self.lines_by_spark(spark, self.paths, header=False)
-        comment = self.option("comment")
-        text = col("value").cast("string")
-        kept = lines.filter(F.trim(text) != "").filter(~text.startswith(comment or "\x00"))
-        for row in kept.head(1):
-            self.spark_header = bytes(row["value"]) if self.header else b""
-            return names[row["file"]], self._values(bytes(row["value"]))
+        for row in self.text_lines(lines).head(1):
+            record = row["value"].encode()
+            self.spark_header = record if self.header else b""
+            return names[row["file"]], self._values(record)
         return None
 
     def _row_of(self, url: str) -> tuple[str, ...] | None:

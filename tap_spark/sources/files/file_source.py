@@ -196,6 +196,12 @@ class FileSource(DriverFiles, ABC):
         """Parse lines into rows; only for formats with `line_rules`."""
         raise NotImplementedError
 
+    def text_lines(self, lines: DataFrame) -> DataFrame:
+        """Return lines as text, without blank ones and comments."""
+        text, comment = col("value").cast("string"), self.option("comment")
+        lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
+        return lines.filter(~col("value").startswith(comment)) if comment else lines
+
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
         """Return the columns of the files now; None if that needs a read of every file."""
         return None

@@ -362,8 +362,6 @@ class JsonSource(FileSource):
         return self.rows_of_lines(lines, struct, [url for url, _, _ in parts])
 
     def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
-        text = col("value").cast("string")
-        lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
         checked = not self.option("mode")
         skipped = ("multiline", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
@@ -379,7 +377,7 @@ class JsonSource(FileSource):
             several = F.when(whole, several).otherwise(failure.cast(T.ArrayType(kind)))
         single = F.array(F.from_json("value", kind, options))
         records = F.when(F.ltrim("value").startswith("["), several).otherwise(single)
-        frame = lines.select(file_of(urls).alias(FILE), F.inline(records))
+        frame = self.text_lines(lines).select(file_of(urls).alias(FILE), F.inline(records))
         return without_corrupt(frame, HINT, col(FILE)).drop(FILE)
 
     def line_rules(self) -> LineRules | None:

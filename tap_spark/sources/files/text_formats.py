@@ -224,11 +224,7 @@ class FixedWidthSource(TextFileSource):
         return T.StructType([T.StructField(n, t) for n, t in zip(names, types, strict=True)])
 
     def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
-        lines = lines.select(col(VALUE).cast("string").alias(VALUE), file_of(urls).alias(FILE))
-        lines = lines.filter(F.trim(VALUE) != "")
-        comment = self.option("comment")
-        if comment:
-            lines = lines.filter(~col(VALUE).startswith(comment))
+        lines = self.text_lines(lines).select(VALUE, file_of(urls).alias(FILE))
         if self.option("mode").upper() != "PERMISSIVE":
             last = max(column.start for column in self.columns)
             failure = fail_job(SHORT, value=col(VALUE), file=col(FILE), hint=SHORT_HINT)

@@ -36,7 +36,7 @@ from tap_spark.sources.jdbc.metadata import (
 from tap_spark.sources.jdbc.part_plan import key_type_of, range_condition
 from tap_spark.sources.source_declaration import option_problems
 from tap_spark.sources.source_failures import with_retries
-from tap_spark.state.stream_plans import ArrowTasks, Slice
+from tap_spark.state.stream_plans import RowTasks, Slice
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
@@ -279,12 +279,12 @@ class JdbcQuery:
             for n, item in enumerate(self.columns)
         )
         task = self.copy.task(queries, struct_to_arrow(copied))
-        numbers = spark.range(0, len(queries), 1, len(queries))
-        frame = self._named(numbers.mapInArrow(task, copied))
+        count = len(queries)
+        frame = self._named(spark.range(0, count, 1, count).mapInArrow(task, copied))
         if any(item.spark_type.startswith(_ARRAY) for item in self.columns):
             return Slice(frame)
         read = replace(task, schema=struct_to_arrow(frame.schema), size=FILE_BATCH_BYTES)
-        return Slice(frame, tasks=ArrowTasks(frame, numbers, read))
+        return Slice(frame, tasks=RowTasks(count, read, frame))
 
     def _parts(self, spark: SparkSession, conditions: Sequence[str], extra: str) -> Slice:
         if self.copy is not None:

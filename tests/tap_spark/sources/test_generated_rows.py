@@ -29,7 +29,7 @@ from tap_spark.sources.spark_tables import (
     generated_frame,
     generated_struct,
 )
-from tap_spark.state.stream_plans import ArrowTasks, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import Resume, RowTasks, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_values_are_those_of_spark(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_rows_of_another_frame_are_not_those_of_the_tasks(spark: SparkSession) -> None:
     frame = spark.range(1)
-    slice_ = Slice(frame, tasks=ArrowTasks(frame, frame, GeneratedRows(1, 1, (0,))))
+    slice_ = Slice(frame, tasks=RowTasks(1, GeneratedRows(1, 1, (0,)), frame))
     assert slice_.own_tasks is slice_.tasks
     assert replace(slice_, frame=frame.limit(1)).own_tasks is None
     assert replace(slice_, key_column="id").own_tasks is None
