@@ -7,10 +7,9 @@ first lines.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import SingerSparkError, SourceError, Where
@@ -28,7 +27,7 @@ from tap_spark.sources.source import (
     source_for,
     whole_source,
 )
-from tap_spark.sources.source_failures import Report, all_of, source_error
+from tap_spark.sources.source_failures import Report, SourceErrors, source_error
 from tap_spark.sources.tables import DiscoveredTable, DriverLister, TableLister, table_lister
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 CONNECTIONS = "tables and topics of `connections`"
 
@@ -93,30 +91,29 @@ def discovered_catalog(
     if not all(_on_driver(table_lister(item), engine) for item in config.connections):
         engine.needs(CONNECTIONS)
         engine.start()
+    errors, sources = SourceErrors(failed), list[tuple[StreamConfig, Source | DriverSource]]()
     # This detects missing files without Spark.
-    built = [
-        (stream.name, partial(lambda one: (one, driver_source_for(one)), stream))
-        for stream in config.streams
-    ]
-    sources = _each(built, failed)
-    structs = _structs_on_driver(engine, sources)
-    makers: list[tuple[str | None, Callable[[], list[dict[str, Any]]]]] = [
-        (item[0].name, partial(lambda *item: [_entry(engine, *item)], *item)) for item in structs
-    ]
-    makers += [
-        (None, partial(lambda one: [*map(table_entry, _tables(engine, one))], item))
-        for item in config.connections
-    ]
+    for stream in config.streams:
+        with errors.of(stream.name):
+            sources.append((stream, driver_source_for(stream)))
+    errors.raise_if_any()
+    described: list[dict[str, Any]] = []
+    for stream, source, struct in list(_structs_on_driver(engine, sources)):
+        with errors.of(stream.name):
+            described.append(_entry(engine, stream, source, struct))
+    for item in config.connections:
+        with errors.of():
+            described += map(table_entry, _tables(engine, item))
+    errors.raise_if_any()
     entries: dict[str, dict[str, Any]] = {}
     set_by_hand = {stream.name for stream in config.streams}
-    for source in _each(makers, failed):
-        for entry in source:
-            name = entry["tap_stream_id"]
-            if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
-                continue
-            if name in entries:
-                raise _duplicate_name(name, entries[name], entry)
-            entries[name] = entry
+    for entry in described:
+        name = entry["tap_stream_id"]
+        if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
+            continue
+        if name in entries:
+            raise _duplicate_name(name, entries[name], entry)
+        entries[name] = entry
     return {"streams": list(entries.values())}
 
 
@@ -206,27 +203,6 @@ def _struct(engine: Engine, stream: StreamConfig, source: Source | DriverSource)
     return struct
 
 
-def _each(makers: Iterable[tuple[str | None, Callable[[], T]]], failed: Report | None) -> list[T]:
-    """Make everything, even after a failure, so that the error names all failures; for `failed` see
-    `discovered_catalog`. Each maker has its stream, if it is of one.
-    """
-    done: list[T] = []
-    errors: list[SourceError] = []
-    for stream, make in makers:
-        try:
-            done.append(make())
-        except SourceError as error:
-            if stream is not None:
-                error.name_stream(stream)
-            if failed is None or stream is None:
-                errors.append(error)
-            else:
-                failed(stream, error)
-    if errors:
-        raise all_of(errors)
-    return done
-
-
 _SAMPLE, _UNPACKED_SAMPLE = 1 << 20, 32 << 20
 _BY_LINES = ("csv", "json", "text", "fixed_width")
 
@@ -257,17 +233,13 @@ def _rows_of(stream: StreamConfig) -> tuple[int | None, bool]:
     source = source_for(stream)
     if isinstance(source, TellingSource):
         return source.told_rows(), True
-    is_document = "records_path" in stream.own or _is_on(stream, "multiline")
-    if not isinstance(source, DriverFiles) or stream.format not in _BY_LINES or is_document:
+    if not isinstance(source, DriverFiles) or stream.format not in _BY_LINES:
+        return None, False
+    if "records_path" in stream.own or source.flag("multiLine"):
         return None, False
     files = [file for file in list_files(tuple(source.paths)) if file.size]
-    has_header = stream.format == "csv" and _is_on(stream, "header", "true")
+    has_header = stream.format == "csv" and source.flag("header", default=True)
     return _rows_by_lines(files, len(files) if has_header else 0), False
-
-
-def _is_on(stream: StreamConfig, option: str, default: str = "false") -> bool:
-    options = {name.lower(): value for name, value in stream.options.items()}
-    return options.get(option, default).lower() == "true"
 
 
 def _rows_by_lines(files: Sequence[ListedFile], headers: int) -> int | None:

@@ -24,7 +24,7 @@ from tap_spark.config import TapConfig
 from tap_spark.plan import catalog as catalogs
 from tap_spark.plan.catalog import stream_of
 from tap_spark.sources.formats import FILE_FORMATS, LOG_FORMATS
-from tap_spark.sources.source_failures import Report, all_of
+from tap_spark.sources.source_failures import Report, SourceErrors
 from tap_spark.state.bookmarks import (
     RUNS_SINCE_KEYS,
     TEMPORAL,
@@ -185,20 +185,14 @@ def plan_streams(
     """
     streams = {stream.name: stream for stream in config.streams}
     plans: list[StreamPlan] = []
-    errors: list[SourceError] = []
+    errors = SourceErrors(failed)
     for entry in catalog["streams"]:
         if not catalogs.stream_selected(entry):
             continue
-        try:
+        with errors.of(str(catalogs.stream_id(entry))):
             stream = _stream(entry, streams, config.connections)
             plans.append(_plan(entry, stream, config.start_date, state or {}, now_ms))
-        except SourceError as error:
-            if failed is None:
-                errors.append(error)
-            else:
-                failed(str(catalogs.stream_id(entry)), error)
-    if errors:
-        raise all_of(errors)
+    errors.raise_if_any()
     return tuple(plans)
 
 

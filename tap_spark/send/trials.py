@@ -51,9 +51,7 @@ from tap_spark.sources.source import (
     DriverSource,
     source_for,
 )
-from tap_spark.sources.source_failures import (
-    all_of,
-)
+from tap_spark.sources.source_failures import SourceErrors
 from tap_spark.state.stream_plans import (
     Resume,
     RowForm,
@@ -76,24 +74,19 @@ def dry_run(
         PartialRunError: The same, if the settings continue with other streams.
     """
     failures = failures_of(config)
-    errors: list[SourceError] = []
+    errors = SourceErrors(None if failures is None else failures.report)
     engine = engine_of(config, config.spark)
     try:
         state = refreshed_state(state, options) if state else {}
         _, plans, _ = planned(engine, config, catalog, state, failures, options)
         for plan in plans:
-            try:
+            with errors.of(plan.tap_stream_id):
                 _logger.info("%s", plan_line(plan, _files_of(plan)))
-            except SourceError as error:
-                errors.append(error)
-                if failures is not None:
-                    failures.report(plan.tap_stream_id, error)
     finally:
         engine.stop()
     if failures is not None:
         failures.raise_if_any(plan.tap_stream_id for plan in plans)
-    elif errors:
-        raise all_of(errors)
+    errors.raise_if_any()
 
 
 def _files_of(plan: StreamPlan) -> str | None:

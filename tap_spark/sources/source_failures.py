@@ -10,7 +10,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,6 +32,8 @@ from shared.spark.spark_errors import MISSING_FILE, SHARED_FOLDER, java_reason, 
 from tap_spark.stream_config import ConnectionConfig, secrets_of
 
 T = TypeVar("T")
+Report = Callable[[str, SingerSparkError], None]
+"""Takes a stream that failed, and its error."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 SHOWN = 300
 REDISCOVER = "it may have changed since discovery: run --discover again"
@@ -288,6 +291,36 @@ def all_of(errors: Sequence[SourceError]) -> SourceError:
     return SourceError("; ".join(map(str, errors)), passes=passes)
 
 
+class SourceErrors:
+    """Collects the errors of several sources, so that one error names all of them.
+
+    Args:
+        failed: Takes the errors of streams instead; None to collect these, too.
+    """
+
+    def __init__(self, failed: Report | None = None) -> None:
+        self._failed = failed
+        self._errors: list[SourceError] = []
+
+    @contextmanager
+    def of(self, stream: str | None = None) -> Iterator[None]:
+        """Keep an error of the block, which is about a stream or something else."""
+        try:
+            yield
+        except SourceError as error:
+            if stream is not None:
+                error.name_stream(stream)
+            if stream is None or self._failed is None:
+                self._errors.append(error)
+            else:
+                self._failed(stream, error)
+
+    def raise_if_any(self) -> None:
+        """Raise one SourceError that names all, if there are any."""
+        if self._errors:
+            raise all_of(self._errors)
+
+
 def source_error(stream: str, error: BaseException) -> SourceError:
     """Convert an error that Spark raised while reading a stream to one SourceError."""
     if isinstance(error, SourceError):
@@ -393,9 +426,6 @@ OF_STREAM = (SourceError, RecordError)
 """Failures of one stream; all others concern the whole run."""
 
 _logger = logging.getLogger(__name__)
-
-Report = Callable[[str, SingerSparkError], None]
-"""Takes a stream that failed, and its error."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from shared.storage.access import failures, remote
 from shared.storage.urls import join, local_path, shown
 from tap_spark.sources.formats import LOG_FORMATS
 from tap_spark.sources.source import source_for
-from tap_spark.sources.source_failures import all_of, source_error
+from tap_spark.sources.source_failures import SourceErrors, source_error
 from tap_spark.sources.spark_tables import spark_name
 from tap_spark.sources.tables import (
     DiscoveredTable,
@@ -244,18 +244,15 @@ class FolderTables:
         Raises:
             SourceError: The folder cannot be listed, or naming every table that cannot be read.
         """
-        errors: list[SourceError] = []
+        errors = SourceErrors()
         for place in self._places():
             *schema, table = place.parts
             schema_name = "/".join(schema) or None
             if not is_wanted(self._config, schema_name, table):
                 continue
-            try:
+            with errors.of():
                 yield self._discovered(spark, place, schema_name)
-            except SourceError as error:
-                errors.append(error)
-        if errors:
-            raise all_of(errors)
+        errors.raise_if_any()
 
     def _discovered(
         self, spark: SparkSession, place: TableLocation, schema: str | None
