@@ -35,11 +35,10 @@ from tap_spark.sources.files.file_source import (
 from tap_spark.sources.files.json_kinds import (
     Kind,
     TypeRules,
-    UnquotedValues,
     alike_names,
     merged_all,
-    text_fields_of,
     type_of,
+    unquoted_values,
 )
 from tap_spark.sources.files.json_rows import (
     KINDS_SCHEMA,
@@ -356,9 +355,7 @@ class JsonSource(FileSource):
     ) -> DataFrame:
         if self._is_exact(spark, struct):
             return self._exact_rows(spark, parts, struct)
-        text_fields = text_fields_of(struct)
-        quoting = None if text_fields is None else UnquotedValues(text_fields)
-        lines = lines_frame(spark, parts, rules, quoting, kinds)
+        lines = lines_frame(spark, parts, rules, unquoted_values(struct), kinds)
         return self.rows_of_lines(lines, struct, [url for url, _, _ in parts])
 
     def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:

@@ -220,7 +220,7 @@ class LongNumbers:
     """Finds numbers that a double (or float) column may not keep, in lines of records of a type."""
 
     def __init__(self, dtype: T.DataType) -> None:
-        names = {*_double_names(dtype)}
+        names = {*leaf_names(dtype, T.DoubleType)}
         self.is_needed = bool(names)
         self._generic = re.compile(rb"[:,\[]\s*" + _LONG_NUMBER)
         self._named = self._generic
@@ -239,17 +239,17 @@ def _is_kept(text: bytes) -> bool:
     return repr(float(text)) == written or number_kind(written).in_double
 
 
-def _double_names(dtype: T.DataType, name: str = EVERY) -> Iterator[str]:
-    """Yield the names of fields of doubles; `EVERY` for elements and map values."""
-    if isinstance(dtype, T.DoubleType):
+def leaf_names(dtype: T.DataType, kind: type[T.DataType], name: str = EVERY) -> Iterator[str]:
+    """Yield the names of fields of a type; `EVERY` for elements and map values."""
+    if isinstance(dtype, kind):
         yield name
     elif isinstance(dtype, T.StructType):
         for field in dtype.fields:
-            yield from _double_names(field.dataType, field.name)
+            yield from leaf_names(field.dataType, kind, field.name)
     elif isinstance(dtype, T.ArrayType):
-        yield from _double_names(dtype.elementType)
+        yield from leaf_names(dtype.elementType, kind)
     elif isinstance(dtype, T.MapType):
-        yield from _double_names(dtype.valueType)
+        yield from leaf_names(dtype.valueType, kind)
 
 
 def alike_names(dtype: T.DataType) -> tuple[str, str] | None:
@@ -292,9 +292,14 @@ def text_fields_of(dtype: T.DataType) -> TextFields | None:
 
 @dataclass(frozen=True)
 class UnquotedValues:
-    """Puts unquoted values of text fields in quotes; for lines of records or arrays of records."""
+    """Puts unquoted values of text fields in quotes; for lines of records or arrays of records.
+
+    Attributes:
+        names: Names of the text fields; `EVERY` for elements and map values.
+    """
 
     text_fields: TextFields
+    names: frozenset[str]
 
     def __call__(self, lines: pa.Array) -> pa.Array:
         """Return the lines with quoted values; lines that are not JSON stay unchanged."""
@@ -306,11 +311,10 @@ class UnquotedValues:
 
     def _pattern(self) -> str:
         """Return a pattern for lines that may have an unquoted value in a text field."""
-        names = {*_text_names(self.text_fields)}
-        words = [re.escape(json.dumps(n, ensure_ascii=False)) for n in names - {EVERY}]
+        words = [re.escape(json.dumps(n, ensure_ascii=False)) for n in self.names - {EVERY}]
         named = rf"(?:{'|'.join(words)})\s*:\s*{_CHANGED}" if words else ""
         escaped = r"\\u[0-9a-fA-F]{4}[^\"]*\"\s*:"
-        element = rf"[:,\[]\s*{_CHANGED}" if EVERY in names else ""
+        element = rf"[:,\[]\s*{_CHANGED}" if EVERY in self.names else ""
         return "|".join(filter(None, (named, element, escaped)))
 
     def quoted(self, line: bytes) -> bytes:
@@ -331,15 +335,11 @@ class UnquotedValues:
         return "".join([*parts, text[at:]]).encode()
 
 
-def _text_names(text_fields: TextFields, name: str = EVERY) -> Iterator[str]:
-    """Yield the names of text fields; `EVERY` for elements and map values."""
-    if isinstance(text_fields, dict):
-        for key, inner in text_fields.items():
-            yield from _text_names(inner, key)
-    elif isinstance(text_fields, list):
-        yield from _text_names(text_fields[0])
-    else:
-        yield name
+def unquoted_values(dtype: T.DataType) -> UnquotedValues | None:
+    """Return what puts the values of a type in quotes; None if it has no text fields."""
+    text_fields = text_fields_of(dtype)
+    names = frozenset(leaf_names(dtype, T.StringType))
+    return None if text_fields is None else UnquotedValues(text_fields, names)
 
 
 def _find(text: str, at: int, text_fields: TextFields | None, places: list[tuple[int, int]]) -> int:

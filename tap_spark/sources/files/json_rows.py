@@ -39,7 +39,7 @@ from tap_spark.sources.files.json_kinds import (
     expect,
     read_name,
     skip,
-    text_fields_of,
+    unquoted_values,
 )
 from tap_spark.sources.files.line_reader import (
     BOM,
@@ -200,8 +200,7 @@ class JsonRows:
 
     @cached_property
     def _quoting(self) -> UnquotedValues | None:
-        text_fields = text_fields_of(self.struct)
-        return None if text_fields is None else UnquotedValues(text_fields)
+        return unquoted_values(self.struct)
 
     @cached_property
     def _names(self) -> tuple[re.Pattern[bytes], frozenset[bytes]]:

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tap_spark.sources.files.json_kinds import UnquotedValues, text_fields_of
+from tap_spark.sources.files.json_kinds import text_fields_of, unquoted_values
 
 
 def struct(**types):
@@ -36,7 +36,7 @@ RECORD = struct(
 
 
 def changed(line: str, dtype=RECORD) -> str:
-    change = UnquotedValues(text_fields_of(dtype))
+    change = unquoted_values(dtype)
     (actual,) = change(pa.array([line.encode()])).to_pylist()
     return actual.decode()
 
@@ -72,7 +72,7 @@ def test_other_lines_stay(line):
 
 
 def test_not_utf8_and_no_text_at_all():
-    change = UnquotedValues(text_fields_of(RECORD))
+    change = unquoted_values(RECORD)
     lines = pa.array([b'{"t":1.0,"x":"\xff"}', b'{"t":1.0}', None], pa.binary())
     assert change(lines).to_pylist() == [lines[0].as_py(), b'{"t":"1.0"}', None]
     assert text_fields_of(struct(a=NUMBER, b=ArrayType(struct(c=NUMBER)))) is None
