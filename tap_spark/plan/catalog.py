@@ -15,7 +15,7 @@ from tap_spark.sources.tables import DiscoveredTable
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 
 Breadcrumb = tuple[str, ...]
@@ -70,7 +70,7 @@ def build_entry(
         root["replication-key"] = entry["replication_key"] = replication_key
     automatic = {*key_properties, *([replication_key] if replication_key else [])}
     entry["metadata"] = [{"breadcrumb": [], "metadata": root}]
-    for breadcrumb in property_breadcrumbs(struct):
+    for _, breadcrumb in schema_paths(entry["schema"]):
         is_automatic = len(breadcrumb) == 2 and breadcrumb[1] in automatic  # noqa: PLR2004
         inclusion = "automatic" if is_automatic else "available"
         metadata = {"inclusion": inclusion, "selected-by-default": True}
@@ -107,17 +107,17 @@ def check_keys(
         raise SourceError("; ".join(wrong), where=Where(stream=stream), hint=hint.format(shown))
 
 
-def property_breadcrumbs(dtype: DataType, base: Breadcrumb = ()) -> Iterator[Breadcrumb]:
-    """Yield the breadcrumb of every property, nested ones after their parent."""
-    from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415
-
-    if isinstance(dtype, ArrayType):
-        yield from property_breadcrumbs(dtype.elementType, (*base, "items"))
-    elif isinstance(dtype, StructType):
-        for field in dtype.fields:
-            breadcrumb = (*base, "properties", field.name)
-            yield breadcrumb
-            yield from property_breadcrumbs(field.dataType, breadcrumb)
+def schema_paths(
+    schema: Any, above: str = "", base: Breadcrumb = ()
+) -> Iterator[tuple[str, Breadcrumb]]:
+    """Yield the dotted path and breadcrumb of every property, nested ones after their parent."""
+    if not isinstance(schema, Mapping):
+        return
+    yield from schema_paths(schema.get("items"), above, (*base, "items"))
+    for name, child in (schema.get("properties") or {}).items():
+        breadcrumb = (*base, "properties", name)
+        yield above + name, breadcrumb
+        yield from schema_paths(child, f"{above}{name}.", breadcrumb)
 
 
 def metadata_of(entry: Mapping[str, Any]) -> Metadata:

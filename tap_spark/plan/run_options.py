@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.errors import SettingsError, Where
 from tap_spark.config import TapConfig
-from tap_spark.plan.catalog import Breadcrumb, stream_id, stream_selected
+from tap_spark.plan.catalog import Breadcrumb, schema_paths, stream_id, stream_selected
 from tap_spark.state.bookmarks import parse_key, setting_key
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
@@ -144,7 +144,7 @@ class _Stream:
             parts = (root.get("schema-name"), root["table-name"])
             names.append(".".join(str(part) for part in parts if part is not None))
         self.names = tuple(dict.fromkeys(names))
-        self.paths = dict(_paths(entry["schema"]))
+        self.paths = dict(schema_paths(entry["schema"]))
 
     def is_named(self, pattern: str) -> bool:
         """Return whether a pattern matches the stream itself."""
@@ -235,19 +235,6 @@ class _Stream:
             item = {"breadcrumb": list(crumb), "metadata": self._items[crumb]}
             self.entry.setdefault("metadata", []).append(item)
         return self._items[crumb]
-
-
-def _paths(
-    schema: Any, above: str = "", crumb: Breadcrumb = ()
-) -> Iterator[tuple[str, Breadcrumb]]:
-    """Yield the dotted path of every property, nested ones after their parent."""
-    if not isinstance(schema, Mapping):
-        return
-    yield from _paths(schema.get("items"), above, (*crumb, "items"))
-    for name, child in (schema.get("properties") or {}).items():
-        inside = (*crumb, "properties", name)
-        yield above + name, inside
-        yield from _paths(child, f"{above}{name}.", inside)
 
 
 SHOWN_NAMES = 20

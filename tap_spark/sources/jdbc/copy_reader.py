@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 
-from shared.singer.platform import arrow_in_task
 from tap_spark.sources.jdbc.metadata import begin_statements
 from tap_spark.sources.source_failures import COPY_BEGIN, COPY_END
 
@@ -225,39 +224,14 @@ class CopySource:
         """Return the database as of an exported snapshot."""
         return replace(self, begin=begin_statements(snapshot))
 
-    def task(self, queries: Sequence[str], schema: pa.Schema) -> CopyTask:
-        """Return what reads the rows of SELECTs, each in one task.
-
-        Raises:
-            CopyError: The server cannot be reached, or rejects the first of them.
-        """
+    def check(self, query: str) -> None:
+        """Raise CopyError if the server cannot be reached, or rejects a SELECT."""
         # What the server rejects is an error here, not that of a job.
         with closing(CopySession(self.login, self.begin)) as session:
-            session.rows(f"{queries[0]} LIMIT 0")
-        return CopyTask(self, tuple(queries), schema)
+            session.rows(f"{query} LIMIT 0")
 
-
-@dataclass(frozen=True)
-class CopyTask:
-    """Reads parts, for `mapInArrow`: numbers of parts in, their rows out.
-
-    Attributes:
-        size: Bytes of a batch.
-    """
-
-    source: CopySource
-    queries: tuple[str, ...]
-    schema: pa.Schema
-    size: int = BATCH_BYTES
-
-    @property
-    def __name__(self) -> str:
-        """Return what plans and Spark's pages show."""
-        return self.queries[0]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow_in_task()
-        login, begin = self.source.login, self.source.begin
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_batches(login, begin, self.queries[number], self.schema, self.size)
+    def rows(
+        self, query: str, schema: pa.Schema, size: int = BATCH_BYTES
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a SELECT; see `CopySession.batches`."""
+        return read_batches(self.login, self.begin, query, schema, size)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from shared.formats.spark_conform import micros_after
 from shared.settings.texts import quoted
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
-from tap_spark.sources.frame_helpers import col, fail_job
+from tap_spark.sources.frame_helpers import PartTask, col, fail_job, frame_of_parts
 from tap_spark.sources.jdbc.copy_reader import FILE_BATCH_BYTES
 from tap_spark.sources.jdbc.dialects.dialect import database_name
 from tap_spark.sources.jdbc.metadata import (
@@ -278,13 +279,14 @@ class JdbcQuery:
             replace(item, name=f"c{n}", spark_type=_copied_type(item.spark_type), nullable=True)
             for n, item in enumerate(self.columns)
         )
-        task = self.copy.task(queries, struct_to_arrow(copied))
-        count = len(queries)
-        frame = self._named(spark.range(0, count, 1, count).mapInArrow(task, copied))
+        self.copy.check(queries[0])
+        rows = partial(self.copy.rows, schema=struct_to_arrow(copied))
+        frame = self._named(frame_of_parts(spark, queries, rows, copied, name=queries[0]))
         if any(item.spark_type.startswith(_ARRAY) for item in self.columns):
             return Slice(frame)
-        read = replace(task, schema=struct_to_arrow(frame.schema), size=FILE_BATCH_BYTES)
-        return Slice(frame, tasks=RowTasks(count, read, frame))
+        schema = struct_to_arrow(frame.schema)
+        rows = partial(self.copy.rows, schema=schema, size=FILE_BATCH_BYTES)
+        return Slice(frame, tasks=RowTasks(len(queries), PartTask(queries, rows), frame))
 
     def _parts(self, spark: SparkSession, conditions: Sequence[str], extra: str) -> Slice:
         if self.copy is not None:
