@@ -189,19 +189,20 @@ def plan_streams(
     for entry in catalog["streams"]:
         if not catalogs.stream_selected(entry):
             continue
-        with errors.of(str(catalogs.stream_id(entry))):
-            stream = _stream(entry, streams, config.connections)
+        name = entry.get("tap_stream_id") or entry["stream"]
+        with errors.of(name):
+            stream = _stream(name, entry, streams, config.connections)
             plans.append(_plan(entry, stream, config.start_date, state or {}, now_ms))
     errors.raise_if_any()
     return tuple(plans)
 
 
 def _stream(
+    name: str,
     entry: Mapping[str, Any],
     streams: Mapping[str, StreamConfig],
     connections: Sequence[ConnectionConfig],
 ) -> StreamConfig:
-    name = entry.get("tap_stream_id") or entry["stream"]
     root = catalogs.metadata_of(entry).get((), {})
     stream = streams.get(name) or stream_of(name, root, connections)
     if stream is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -92,27 +92,23 @@ def is_below(key: Column, end: str) -> Column:
 _Part = TypeVar("_Part")
 
 
-@dataclass(frozen=True)
-class PartTask(Generic[_Part]):
-    """Reads parts, for `mapInArrow`: numbers of parts in, their rows out.
+def part_task(
+    parts: Sequence[_Part], read: Callable[[_Part], Iterable[pa.RecordBatch]], name: str = "rows"
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what reads parts, for `mapInArrow`: numbers of parts in, their rows out.
 
-    Attributes:
+    Args:
         name: What plans and Spark's pages show.
     """
 
-    parts: Sequence[_Part]
-    read: Callable[[_Part], Iterable[pa.RecordBatch]]
-    name: str = "rows"
-
-    @property
-    def __name__(self) -> str:
-        return self.name
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow_in_task()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self.read(self.parts[number])
+                yield from read(parts[number])
+
+    rows.__name__ = name
+    return rows
 
 
 def frame_of_parts(
@@ -126,7 +122,7 @@ def frame_of_parts(
     """Return the rows of parts that tasks read, each one part or a few."""
     tasks = max(1, min(len(parts), most_tasks))
     numbers = spark.range(0, len(parts), 1, tasks)
-    return numbers.mapInArrow(PartTask(parts, read, name), schema)
+    return numbers.mapInArrow(part_task(parts, read, name), schema)
 
 
 CORRUPT, FILE = "_tap_spark_unreadable", "_tap_spark_file"

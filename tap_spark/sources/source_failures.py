@@ -291,16 +291,16 @@ def all_of(errors: Sequence[SourceError]) -> SourceError:
     return SourceError("; ".join(map(str, errors)), passes=passes)
 
 
+@dataclass(frozen=True)
 class SourceErrors:
     """Collects the errors of several sources, so that one error names all of them.
 
-    Args:
+    Attributes:
         failed: Takes the errors of streams instead; None to collect these, too.
     """
 
-    def __init__(self, failed: Report | None = None) -> None:
-        self._failed = failed
-        self._errors: list[SourceError] = []
+    failed: Report | None = None
+    errors: list[SourceError] = field(default_factory=list)
 
     @contextmanager
     def of(self, stream: str | None = None) -> Iterator[None]:
@@ -310,15 +310,15 @@ class SourceErrors:
         except SourceError as error:
             if stream is not None:
                 error.name_stream(stream)
-            if stream is None or self._failed is None:
-                self._errors.append(error)
+            if stream is None or self.failed is None:
+                self.errors.append(error)
             else:
-                self._failed(stream, error)
+                self.failed(stream, error)
 
     def raise_if_any(self) -> None:
         """Raise one SourceError that names all, if there are any."""
-        if self._errors:
-            raise all_of(self._errors)
+        if self.errors:
+            raise all_of(self.errors)
 
 
 def source_error(stream: str, error: BaseException) -> SourceError:

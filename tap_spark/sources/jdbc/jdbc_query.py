@@ -24,7 +24,7 @@ from shared.formats.spark_conform import micros_after
 from shared.settings.texts import quoted
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
-from tap_spark.sources.frame_helpers import PartTask, col, fail_job, frame_of_parts
+from tap_spark.sources.frame_helpers import col, fail_job, frame_of_parts, part_task
 from tap_spark.sources.jdbc.copy_reader import FILE_BATCH_BYTES
 from tap_spark.sources.jdbc.dialects.dialect import database_name
 from tap_spark.sources.jdbc.metadata import (
@@ -286,7 +286,7 @@ class JdbcQuery:
             return Slice(frame)
         schema = struct_to_arrow(frame.schema)
         rows = partial(self.copy.rows, schema=schema, size=FILE_BATCH_BYTES)
-        return Slice(frame, tasks=RowTasks(len(queries), PartTask(queries, rows), frame))
+        return Slice(frame, tasks=RowTasks(len(queries), part_task(queries, rows), frame))
 
     def _parts(self, spark: SparkSession, conditions: Sequence[str], extra: str) -> Slice:
         if self.copy is not None:
