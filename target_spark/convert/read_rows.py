@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -34,11 +33,7 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
         UnreadableInputError: A file is missing, truncated or has another format, or its storage
             fails.
     """
-    tables = (
-        table
-        for piece in pieces
-        for table in _readable(piece.url, _read(read, piece, rejects), read.options)
-    )
+    tables = (table for piece in pieces for table in _read(read, piece, rejects))
     if not read.refused:
         return tables
     from target_spark.convert.rejected_originals import accepted  # noqa: PLC0415
@@ -47,16 +42,29 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
 
 
 def _read(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
-    is_near = local_path(piece.url) is not None
-    with nullcontext(piece) if is_near else _fetched(piece, read.options) as near:
-        if FORMATS[piece.file.encoding.format].text:
-            from target_spark.convert.read_lines import rows_of_lines  # noqa: PLC0415
+    """Yield the tables of one file; wrap failures to read it, not those of the consumer."""
+    url, options = piece.url, read.options
+    is_near = local_path(url) is not None
+    try:
+        with nullcontext(piece) if is_near else _fetched(piece, options) as near:
+            if FORMATS[piece.file.encoding.format].text:
+                from target_spark.convert.read_lines import rows_of_lines  # noqa: PLC0415
 
-            yield from rows_of_lines(read, near, rejects)
-        else:
-            from target_spark.convert.read_tables import rows_of_tables  # noqa: PLC0415
+                yield from rows_of_lines(read, near, rejects)
+            else:
+                from target_spark.convert.read_tables import rows_of_tables  # noqa: PLC0415
 
-            yield from rows_of_tables(read, near, rejects)
+                yield from rows_of_tables(read, near, rejects)
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if not is_near and isinstance(error, OSError) and is_trouble(error):
+            number = error.errno or 0
+            raise UnreadableInputError(url, error.strerror or "", number) from error
+        raise UnreadableInputError(url, _reason(error, options)) from error
+    except Exception as error:
+        if is_near:
+            raise
+        # Packages of object stores have exceptions of their own.
+        raise UnreadableInputError(url, _reason(error, options)) from error
 
 
 @contextmanager
@@ -73,26 +81,6 @@ def _fetched(piece: Piece, options: StorageOptions) -> Iterator[Piece]:
             copy.write(filesystem.cat_file(inside, start=0))
         copy.flush()
         yield replace(piece, copy=copy.name)
-
-
-def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Iterator[Any]:
-    """Yield the tables of one file; wrap failures to read it, not those of the consumer."""
-    while True:
-        try:
-            table = next(tables, None)
-        except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            if local_path(url) is None and isinstance(error, OSError) and is_trouble(error):
-                number = error.errno or 0
-                raise UnreadableInputError(url, error.strerror or "", number) from error
-            raise UnreadableInputError(url, _reason(error, options)) from error
-        except Exception as error:
-            if local_path(url) is not None:
-                raise
-            # Packages of object stores have exceptions of their own.
-            raise UnreadableInputError(url, _reason(error, options)) from error
-        if table is None:
-            return
-        yield table
 
 
 def _reason(error: BaseException, options: StorageOptions) -> str:
