@@ -136,9 +136,9 @@ def _as_texts() -> pa.Table:
 
 def awkward(form: EncodingFormat) -> pa.Table:
     """Return rows with values of every type, laid out as files of an encoding hold them."""
-    if form.text:
+    if form.rows == "lines":
         return _as_lines()
-    return _as_texts() if form.flat else TABLE
+    return _as_texts() if form.rows == "texts" else TABLE
 
 
 def typed(form: EncodingFormat, tables: Iterator[pa.Table]) -> pa.Table:
@@ -149,19 +149,19 @@ def typed(form: EncodingFormat, tables: Iterator[pa.Table]) -> pa.Table:
 
 
 def _typed(form: EncodingFormat, schema: Any, table: pa.Table) -> pa.Table:
-    if form.text:
+    if form.rows == "lines":
         blocks = b"".join(table.column(0).cast(pa.large_binary()).to_pylist())
         lines = LineReader(schema, envelope=False, strict=True).read(blocks)
         assert lines.rejects == ()
         return lines.table
-    rows = RowReader(schema, strict=True, texts=form.flat).read(table)
+    rows = RowReader(schema, strict=True, texts=form.rows == "texts").read(table)
     assert rows.rejects == ()
     return rows.table
 
 
 def _numbers(form: EncodingFormat, start: int, count: int) -> pa.Table:
     numbers = range(start, start + count)
-    if form.text:
+    if form.rows == "lines":
         return pa.table({"value": [f'{{"id":{number}}}\n' for number in numbers]})
     return pa.table({"id": pa.array(numbers, pa.int64())})
 
@@ -234,7 +234,7 @@ class EncodingSuite:
             assert Path(url).is_file()
             parts = list(self.form.read(url))
             assert sum(part.num_rows for part in parts) == 0
-            if not self.form.text:
+            if self.form.rows != "lines":
                 assert all(part.column_names == table.column_names for part in parts)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ class EncodingSuite:
                 path = tmp_path / other.name
                 other.write(str(path), table.schema, [table], other.default_compression)
                 others[other.name] = path.read_bytes()
-        if self.form.text:
+        if self.form.rows == "lines":
             others.pop("csv")  # text, which differs from JSON only in its lines
         for name, content in others.items():
             path = tmp_path / f"{name}.other"
@@ -283,7 +283,7 @@ class EncodingSuite:
             pytest.skip("not offered: files are not compressed as a whole")
         monkeypatch.setattr(limits, "FREE_BYTES", 1 << 20)
         monkeypatch.setattr(limits, "MAX_RATIO", 100)
-        row = b'{"a":1}\n' if self.form.text else b"a,a\n"
+        row = b'{"a":1}\n' if self.form.rows == "lines" else b"a,a\n"
         path = tmp_path / "x"
         path.write_bytes(gzip.compress(row * (1 << 24)))
         with pytest.raises(pa.ArrowInvalid, match="times its size"):
@@ -291,7 +291,7 @@ class EncodingSuite:
 
     def _ids(self, url: str) -> list[int]:
         tables = list(self.form.read(url))
-        if not self.form.text:
+        if self.form.rows != "lines":
             return [int(value) for part in tables for value in part.column("id").to_pylist()]
         lines = b"".join(value for part in tables for value in part.column(0).to_pylist())
         return [int(line[6:-1]) for line in lines.splitlines()]

@@ -111,16 +111,6 @@ class EncodingFormat:
         for problem in _problems(self):
             raise ValueError(f"encoding '{self.name}': {problem}")
 
-    @property
-    def text(self) -> bool:
-        """Return whether rows are lines of text."""
-        return self.rows == "lines"
-
-    @property
-    def flat(self) -> bool:
-        """Return whether all columns are text in the files, nested ones as JSON."""
-        return self.rows == "texts"
-
     def extension(self, compression: str) -> str:
         """Return how names of files end that have this compression."""
         return self.suffix + (SUFFIXES[compression] if self.packed else "")

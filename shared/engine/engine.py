@@ -90,7 +90,7 @@ def weight(
     """
     if copied:
         return COPIED
-    if not FORMATS[encoding.format].text:
+    if FORMATS[encoding.format].rows != "lines":
         return IN_PYTHON_COLUMNAR if in_python else COLUMNAR
     packed = 1 if encoding.compression == "none" else COMPRESSED
     return packed * (IN_PYTHON if in_python else INTO_SERVER if into_server else 1)

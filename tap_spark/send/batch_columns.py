@@ -78,12 +78,13 @@ def file_input(slice_: Slice, form: str, key: str | None) -> tuple[TaskInput, pa
     `FILTERED`, marks them.
     """
     codec, tasks, record = FORMATS[form], slice_.own_tasks, record_of(slice_)
-    frame = line_frame(slice_, key) if codec.text else typed_frame(slice_, key, flat=codec.flat)
-    columns = zip([LINE] if codec.text else record.names, frame.schema.fields, strict=False)
+    has_lines, flat = codec.rows == "lines", codec.rows == "texts"
+    frame = line_frame(slice_, key) if has_lines else typed_frame(slice_, key, flat=flat)
+    columns = zip([LINE] if has_lines else record.names, frame.schema.fields, strict=False)
     schema = struct_to_arrow(
         T.StructType([T.StructField(name, f.dataType, f.nullable) for name, f in columns])
     )
-    if codec.text and slice_.filtered_column is None:
+    if has_lines and slice_.filtered_column is None:
         rows = record_input(slice_, key)
         lines = chain(rows.read, RecordLines(tuple(record.names), rows.ready, "", "\n"))
         return TaskInput(rows.frame, lines), schema

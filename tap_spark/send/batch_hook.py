@@ -102,10 +102,10 @@ def _tables(
 
     lines = map(_line, records)
     while portion := list(islice(lines, size)):
-        if form.text:
+        if form.rows == "lines":
             yield pa.table({"line": pa.array([b"".join(portion).decode()], pa.large_string())})
         else:
-            yield _typed(b"".join(portion), schema, flat=form.flat)
+            yield _typed(b"".join(portion), schema, flat=form.rows == "texts")
 
 
 def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:

@@ -104,7 +104,7 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
 
 
 def _why_files(run: Run, output: Output, batch: BatchConfig) -> str:
-    if FORMATS[batch.format].text:
+    if FORMATS[batch.format].rows == "lines":
         return f"batch files of {batch.format}"
     # Files with an exact number of rows take a second pass, over the rows left over.
     if batch.batch_size is not None or run.limit is not None:

@@ -46,7 +46,7 @@ def process_batch_files(
     """
     options = _options(storage)
     for file in _resolved(encoding, storage, files):
-        if FORMATS[file.encoding.format].text:
+        if FORMATS[file.encoding.format].rows == "lines":
             yield from _json_records(file.url, options)
         else:
             tables = FORMATS[file.encoding.format].read(file.url, options)

@@ -131,7 +131,7 @@ def _pieces(
         yield Piece(file), size
     elif form in GROUPED:
         yield from _groups(file, size, task_bytes, options)
-    elif FORMATS[form].text:
+    elif FORMATS[form].rows == "lines":
         packed = form == "jsonl" and codec_of(file.url, options) is not None
         count = min(-(-size // task_bytes), MOST_SHARES if packed else size)
         step = -(-size // count)
@@ -300,7 +300,7 @@ class Converter:
             read = replace(with_origins(read), refused=self.tables.left_out(batch))
         if read.strict and not is_plain_schema(read.schema):
             form = batch.files[0].encoding.format if batch.files else "singer"
-            self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
+            self._slow.log(batch.source, read.schema, files=FORMATS[form].rows != "lines")
         return read
 
 

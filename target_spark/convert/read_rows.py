@@ -47,7 +47,7 @@ def _read(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     is_near = local_path(url) is not None
     try:
         with nullcontext(piece) if is_near else _fetched(piece, options) as near:
-            if FORMATS[piece.file.encoding.format].text:
+            if FORMATS[piece.file.encoding.format].rows == "lines":
                 from target_spark.convert.read_lines import rows_of_lines  # noqa: PLC0415
 
                 yield from rows_of_lines(read, near, rejects)

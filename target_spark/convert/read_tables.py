@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     name = piece.file.encoding.format
-    reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].flat)
+    reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].rows == "texts")
     columns = columns_to_fill(read.schema, read.keys, strict=read.strict)
     checker: RowChecker | None = None
     before, looks = piece.rows_before, read.looks_for_undeclared

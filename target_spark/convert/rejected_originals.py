@@ -52,7 +52,7 @@ class Originals:
             self.reject(origin, reason, rejects)
 
     def _line(self, piece: Piece, line: int) -> int:
-        if not FORMATS[piece.file.encoding.format].text:
+        if FORMATS[piece.file.encoding.format].rows != "lines":
             return line + 1
         if piece.number not in self._before:
             self._before[piece.number] = lines_before(piece, self._read.options)
@@ -61,7 +61,7 @@ class Originals:
     def _text(self, piece: Piece, line: int) -> bytes:
         existing = self._texts
         if existing is None or existing.piece != piece or line < existing.first:
-            lines = FORMATS[piece.file.encoding.format].text
+            lines = FORMATS[piece.file.encoding.format].rows == "lines"
             parts = _lines(piece, self._read.options) if lines else _rows(piece, self._read)
             existing = self._texts = _Texts(piece, parts)
         return existing.text(line)

@@ -42,7 +42,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
         partial(write_tasks.read_frame, read),
         StructType([*fields, *StructType().add(write_tasks.REJECT_COLUMN, BinaryType())]),
     )
-    text = FORMATS[write.encoding.format].text
+    text = FORMATS[write.encoding.format].rows == "lines"
     typed = [_restored(field, variants=text).alias(field.name) for field in write.struct]
     frame = frame.select(*typed, F.col(write_tasks.REJECT_COLUMN))
     columns, schema = written_columns(write)
@@ -55,7 +55,7 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
 
 def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
     """Return the columns that go to the writer, and their Arrow schema."""
-    if FORMATS[write.encoding.format].text:
+    if FORMATS[write.encoding.format].rows == "lines":
         line = F.concat(record_json(write.stored), F.lit("\n"))
         beside = StructType([write.struct[name] for name in write.partition_by])
         kinds = [

@@ -136,7 +136,7 @@ _LASTING = frozenset(
 
 def partition_column(write: TableWrite, name: str) -> str:
     """Return the name of a partition column beside whole lines, or beside other columns."""
-    return f"partition {name}" if FORMATS[write.encoding.format].text else name
+    return f"partition {name}" if FORMATS[write.encoding.format].rows == "lines" else name
 
 
 def _stored(write: TableWrite, columns: pa.Schema, without: Sequence[str]) -> pa.Schema:
@@ -424,9 +424,10 @@ def _changes(edit: VersionEdit, source: str, name: str, options: StorageOptions)
 
 def _columns(write: TableWrite) -> pa.Schema:
     """Return the columns between reader and writer."""
-    if FORMATS[write.encoding.format].flat:
+    rows = FORMATS[write.encoding.format].rows
+    if rows == "texts":
         return pa.schema([(name, pa.string()) for name in write.struct.names])
-    if FORMATS[write.encoding.format].text:
+    if rows == "lines":
         return pa.schema([("value", pa.string())])
     return arrow_schema(write.struct, write.encoding.format)
 
@@ -445,11 +446,10 @@ NEEDS_MAP = "a stream map that is not computed over Arrow"
 
 def needs_frame(write: TableWrite) -> bool:
     """Return whether Spark makes the text of the rows: all JSON, and nested columns in CSV."""
-    if FORMATS[write.encoding.format].text:
-        return True
-    return FORMATS[write.encoding.format].flat and any(
-        not fits_csv(field.dataType) for field in write.struct
-    )
+    rows = FORMATS[write.encoding.format].rows
+    if rows == "texts":
+        return not all(fits_csv(field.dataType) for field in write.struct)
+    return rows == "lines"
 
 
 def fits_csv(kind: DataType) -> bool:

@@ -86,7 +86,7 @@ class Table:
         ]
         form = FORMATS[self.form]
         url = f"{write.pending}/{os.urandom(8).hex()}{form.extension(write.encoding.compression)}"
-        if form.text:
+        if form.rows == "lines":
             schema = pa.schema([("value", pa.string())])
             records = [{"value": json.dumps(record) + "\n"} for record in records]
         table = pa.Table.from_pylist(records, schema)
@@ -97,7 +97,7 @@ class Table:
         """Write rows as a task does, in folders."""
         schema = arrow_schema(write.struct, write.encoding.format)
         records = [dict(zip(schema.names, row, strict=False)) for row in rows]
-        if FORMATS[self.form].text:
+        if FORMATS[self.form].rows == "lines":
             beside = [(f"partition {n}", schema.field(n).type) for n in write.partition_by]
             lines = [{k: v for k, v in r.items() if k not in write.partition_by} for r in records]
             records = [

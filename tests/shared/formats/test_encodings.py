@@ -64,7 +64,7 @@ def test_unions_of_avro_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("form", "codec"), CASES)
 def test_round_trip(form: str, codec: str, tmp_path: Path) -> None:
-    if FORMATS[form].text:
+    if FORMATS[form].rows == "lines":
         lines = pa.table({"value": ['{"a":1}\n', '{"a":"ü"}\n', None, "{}\n"]})
         url = write(form, codec, tmp_path, lines, lines.slice(1))
         text = '{"a":1}\n{"a":"ü"}\n{}\n{"a":"ü"}\n{}\n'

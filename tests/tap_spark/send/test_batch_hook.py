@@ -54,7 +54,7 @@ def config(root: Path, form: str, **more: Any) -> dict[str, Any]:
 
 
 def rows(form: str, url: str) -> list[dict[str, Any]]:
-    if FORMATS[form].text:
+    if FORMATS[form].rows == "lines":
         reader = LineReader(SCHEMA, envelope=False, strict=True)
         tables = [reader.read(bytes(t.column(0)[0].as_py())).table for t in FORMATS[form].read(url)]
     else:

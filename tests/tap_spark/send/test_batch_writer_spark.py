@@ -191,7 +191,7 @@ def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
 
 def rows_of(url: str, form: str, schema: dict[str, Any]) -> list[dict[str, Any]]:
     tables = FORMATS[form].read(url)
-    if FORMATS[form].text:
+    if FORMATS[form].rows == "lines":
         reader = LineReader(schema, envelope=False, strict=True)
         read = [reader.read(value.as_py()) for t in tables for value in t.column(0)]
     else:

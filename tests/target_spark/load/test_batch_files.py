@@ -45,7 +45,7 @@ def supplied(path: Path, data: bytes, form: str, label: str = "none") -> InputFi
 
 
 def written(path: Path, form: str, codec: str) -> InputFile:
-    if FORMATS[form].text:
+    if FORMATS[form].rows == "lines":
         return supplied(path, gzip.compress(LINES), form, codec)
     FORMATS[form].write(str(path), ROWS.schema, [ROWS], codec)
     return InputFile(f"file://{path}", Encoding(form, codec))
