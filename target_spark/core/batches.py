@@ -11,17 +11,8 @@ from operator import attrgetter
 
 from shared.errors import Where
 from target_spark.core import events as ev
-from target_spark.core.flushes import (
-    Activation,
-    FilesPiece,
-    KeyPass,
-    PendingFlush,
-    Piece,
-    StagedPiece,
-    Step,
-    Stream,
-    Swap,
-)
+from target_spark.core.events import FilesPiece, Piece, StagedPiece
+from target_spark.core.flushes import Activation, KeyPass, PendingFlush, Step, Stream, Swap
 from target_spark.core.load_plans import (
     Batch,
     ConvertAgainError,

@@ -1,4 +1,4 @@
-"""Events that the target's core receives and actions that it requests: plain data."""
+"""Events that the target's core receives, actions that it requests, and what they convert."""
 
 from __future__ import annotations
 
@@ -167,6 +167,117 @@ InputEvent = (
 Event = InputEvent | EndOfInput | Tick | Idle | WorkDone | WorkFailed | BadInput | Stopped
 
 
+MOST_FILES = 64
+"""Files of several BATCH messages that one job converts; a single message may have more."""
+MOST_SMALL_FILES, SMALL_BYTES = 1000, 256 * 1024 * 1024
+"""As many if they are known to be small in all: a job takes longer than the files."""
+
+
+@dataclass
+class FilesPiece:
+    """Files of one BATCH message, or of several in a row, converted by one Spark job.
+
+    Attributes:
+        index: Position within the flush, from 0; that of the first of several messages.
+        line: Line of stdin of the message; of the first of several.
+        rows: Estimated rows.
+        size: Estimated bytes.
+        messages: A piece for each of several messages.
+        replay: Index of the expected segment that it may be a replay of.
+    """
+
+    index: int
+    line: int
+    files: tuple[InputFile, ...]
+    rows: int = 0
+    size: int = 0
+    messages: tuple[FilesPiece, ...] = ()
+    replay: int | None = None
+
+    def without_end(self, line: int) -> tuple[FilesPiece, ...]:
+        """Return pieces with all messages before a line of stdin; empty if these are all."""
+        kept = tuple(message for message in self.messages if message.line < line)
+        return () if len(kept) == len(self.messages) else kept
+
+    def with_next(self, after: Piece) -> FilesPiece | None:
+        """Return both pieces merged; None if one job cannot or should not convert them in order."""
+        messages = self.messages or (self,)
+        if not isinstance(after, FilesPiece) or after.index != self.index + len(messages):
+            return None
+        count, size = len(self.files) + len(after.files), self.size + after.size
+        are_small = 0 < size <= SMALL_BYTES and count <= MOST_SMALL_FILES
+        if count > MOST_FILES and not are_small:
+            return None
+        if self.replay is not None or after.replay is not None:
+            return None
+        files, rows = self.files + after.files, self.rows + after.rows
+        return FilesPiece(self.index, self.line, files, rows, size, (*messages, after))
+
+
+@dataclass
+class StagedPiece:
+    """A staging file, converted by one Spark job once it is complete.
+
+    Attributes:
+        index: Position within the flush, from 0.
+        line: Line of stdin of the first line in it.
+        runs: Runs of consecutive lines in it.
+        next_line: Line of stdin after the last one in it.
+        marks: Position of a STATE message that may still be emitted → bytes of the file before it.
+        since: Input position of its first line.
+        until: Input position of its last line.
+        before: Line of stdin from which on its lines are discarded; None to use all of them.
+        replay: Index of the expected segment that it may be a replay of.
+        has_state: Whether a STATE has come after its first line.
+        is_divided: Whether a line has come after such a STATE: its end may be cut off.
+        is_kept: Whether its staging file is there.
+    """
+
+    index: int
+    line: int
+    file: int
+    size: int = 0
+    runs: int = 0
+    next_line: int = 0
+    marks: dict[int, int] = field(default_factory=dict)
+    since: int = 0
+    until: int = 0
+    before: int | None = None
+    replay: int | None = None
+    has_state: bool = False
+    is_divided: bool = False
+    is_kept: bool = True
+
+    def grow(self, lines: int, size: int, first_line: int, position: int) -> None:
+        """Record lines that were staged; the first one is `first_line` of stdin."""
+        if not self.size:
+            self.since = position
+        self.until = position
+        self.is_divided = self.has_state
+        self.size += size
+        self.runs += first_line != self.next_line
+        self.next_line = first_line + lines
+
+    def has_line(self, line: int) -> bool:
+        """Return whether the file uses a line of stdin that is not its first."""
+        return self.line < line < (self.before or self.next_line)
+
+    def without_end(self, line: int) -> tuple[StagedPiece, ...]:
+        """Return the piece with its lines before one of stdin; empty if these are all."""
+        if not self.is_kept or not self.has_line(line):
+            return ()
+        self.discard_from(line)
+        return (self,)
+
+    def discard_from(self, line: int) -> None:
+        """Discard the lines of stdin from this one on."""
+        if line < self.next_line and (self.before is None or line < self.before):
+            self.before = line
+
+
+Piece = FilesPiece | StagedPiece
+
+
 @dataclass(frozen=True)
 class Stage:
     """Append RECORD lines to staging file number `file`; create it if it is new."""
@@ -190,27 +301,13 @@ class Convert:
     """Convert one piece of a flush by one Spark job.
 
     Attributes:
-        piece: Position of the piece within the flush, from 0.
-        staged: Number of a staging file, complete by now, or None.
-        files: Files of a BATCH message if `staged` is None.
-        marks: Offsets in the staging file and positions of the STATE messages that came there.
-        since: Input position of the first line of the staging file.
-        until: Input position of its last line.
-        before: Line of stdin from which on the staging file is discarded; None to use all of it.
-        replay: Index of the expected segment that the piece may be a replay of.
+        piece: As it is now; its staging file, if it has one, is complete.
     """
 
     work: int
     flush: int
     header: Batch
-    piece: int
-    staged: int | None = None
-    files: tuple[InputFile, ...] = ()
-    marks: tuple[tuple[int, int], ...] = ()
-    since: int = 0
-    until: int = 0
-    before: int | None = None
-    replay: int | None = None
+    piece: Piece
 
 
 @dataclass(frozen=True)

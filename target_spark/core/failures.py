@@ -23,7 +23,8 @@ from shared.errors import (
     may_pass,
 )
 from target_spark.core import events as ev
-from target_spark.core.flushes import FilesPiece, StagedPiece, Stream
+from target_spark.core.events import FilesPiece, StagedPiece
+from target_spark.core.flushes import Stream
 from target_spark.core.schedule import Conversion, RetryRule
 
 LEAST_RECORDS = 1000

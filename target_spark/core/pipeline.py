@@ -61,7 +61,6 @@ from target_spark.core.flushes import (
     DeadLetterStep,
     Ending,
     Expected,
-    FilesPiece,
     KeyPass,
     PendingFlush,
     Recollection,
@@ -431,7 +430,7 @@ class Pipeline:
         job = self._schedule.done(event.work)
         if isinstance(job, Conversion):
             self._batches.converted(job, event, self._now)
-            if isinstance(job.piece, FilesPiece):
+            if isinstance(job.piece, ev.FilesPiece):
                 self._uncovered.add_converted(job, job.piece, event.rows + event.rejected)
             stream = job.stream
             if job.piece.line < stream.until:

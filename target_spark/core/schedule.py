@@ -9,18 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from target_spark.core import events as ev
+from target_spark.core.events import MOST_FILES, FilesPiece, Piece, StagedPiece
 from target_spark.core.flushes import (
-    MOST_FILES,
     Activation,
     AuditStep,
     DeadLetterStep,
     Ending,
-    FilesPiece,
     KeyPass,
     PendingFlush,
-    Piece,
     Recollection,
-    StagedPiece,
     Step,
     Stream,
     Swap,
@@ -186,7 +183,9 @@ class Schedule:
             self._running[self._work] = job
             job.began_at = now
             if isinstance(job, Conversion):
-                yield _conversion(self._work, job)
+                # A copy: later input may cut the piece, which is converted as it is now.
+                piece, flush = replace(job.piece), job.flush
+                yield ev.Convert(self._work, flush.number, flush.header, piece)
             else:
                 yield _WORK[type(job.step)](self._work, job.step)
 
@@ -385,16 +384,6 @@ def _kind_of_work(job: Conversion | Turn) -> str:
     if isinstance(job, Conversion):
         return "conversion"
     return "lookup of replays" if isinstance(job.step, Recollection) else "commit"
-
-
-def _conversion(number: int, job: Conversion) -> ev.Convert:
-    flush, piece = job.flush, job.piece
-    work = ev.Convert(number, flush.number, flush.header, piece.index, replay=piece.replay)
-    if isinstance(piece, FilesPiece):
-        return replace(work, files=piece.files)
-    marks = tuple((size, position) for position, size in piece.marks.items())
-    since, until, before = piece.since, piece.until, piece.before
-    return replace(work, staged=piece.file, marks=marks, since=since, until=until, before=before)
 
 
 _WORK: Mapping[type, Callable[[int, Any], ev.Work]] = {

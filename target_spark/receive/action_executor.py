@@ -160,21 +160,23 @@ class ActionExecutor:
         self.staging.remove(number)
 
     def _convert(self, action: ev.Convert) -> ev.WorkDone:
-        files, stream = action.files, action.header.stream.stream
-        if action.staged is not None:
-            if action.before is not None:
-                cut = self.staging.cut(self._inputs[action.staged], action.before)
-                self._inputs[action.staged] = cut
-            file = self._inputs[action.staged]
-            file = replace(file, marks=action.marks, since=action.since, until=action.until)
-            files = (file,)
-            self._staged_files[action.staged] = action.flush, stream
+        piece, stream = action.piece, action.header.stream.stream
+        if isinstance(piece, ev.StagedPiece):
+            if piece.before is not None:
+                cut = self.staging.cut(self._inputs[piece.file], piece.before)
+                self._inputs[piece.file] = cut
+            marks = tuple((size, position) for position, size in piece.marks.items())
+            file = self._inputs[piece.file]
+            files = (replace(file, marks=marks, since=piece.since, until=piece.until),)
+            self._staged_files[piece.file] = action.flush, stream
+        else:
+            files = piece.files
         pieces = self._converted.setdefault(action.flush, {})
-        if action.piece in pieces:
-            self._give_up(action.header, pieces, [action.piece])
+        if piece.index in pieces:
+            self._give_up(action.header, pieces, [piece.index])
         with self.engine.serving(stream):
-            result = self.loader.convert(replace(action.header, files=files, replay=action.replay))
-        pieces[action.piece] = (files, result)
+            result = self.loader.convert(replace(action.header, files=files, replay=piece.replay))
+        pieces[piece.index] = (files, result)
         size = sum(part.size for part in result.parts)
         return ev.WorkDone(action.work, result.rows - result.exploded, size, result.rejected)
 

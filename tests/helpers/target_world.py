@@ -196,7 +196,7 @@ class World:
             if bad:
                 self.failed.append(self._complaint(action, bad[0]))
                 return self.hear(ev.WorkFailed(work, self.failed[-1]))
-            self.flush_keys[action.flush][action.piece] = keys
+            self.flush_keys[action.flush][action.piece.index] = keys
             rows = len(keys)
         elif isinstance(action, ev.Commit):
             pieces = self.flush_keys[action.flush]
@@ -223,13 +223,14 @@ class World:
         return self.hear(ev.WorkDone(work, rows, rows * 10))
 
     def _keys(self, action: ev.Convert) -> list[Any]:
-        if action.staged is None:
-            return [file.url for file in action.files]
-        file = self.files[action.staged]
+        piece = action.piece
+        if isinstance(piece, ev.FilesPiece):
+            return [file.url for file in piece.files]
+        file = self.files[piece.file]
         assert not file.removed
         rows = file.stream_rows
-        if action.before is not None:
-            file.stream_rows = rows = [row for row in rows if row < action.before]
+        if piece.before is not None:
+            file.stream_rows = rows = [row for row in rows if row < piece.before]
         assert rows, "a job for nothing"
         return list(rows)
 
@@ -237,7 +238,7 @@ class World:
     def _complaint(action: ev.Convert, key: Any) -> BaseException:
         """Return a loader's error: with the line of a record, or a file's name and a line in it."""
         stream = action.header.stream.stream
-        if action.staged is None:
+        if isinstance(action.piece, ev.FilesPiece):
             return MessageError(f"bad {key}", where=Where(stream=stream, file=key, line=3))
         return RecordError(f"bad {key}", where=Where(stream=stream, line=key))
 
@@ -374,8 +375,8 @@ class World:
         assert not self.stopped
         assert not (self.core.stopping and isinstance(action, ev.Convert | ev.Finish))
         assert action.work not in self.works
-        if isinstance(action, ev.Convert) and action.staged is not None:
-            assert self.files[action.staged].closed
+        if isinstance(action, ev.Convert) and isinstance(action.piece, ev.StagedPiece):
+            assert self.files[action.piece.file].closed
         if isinstance(action, ev.Convert | ev.Commit):
             header = replace(action.header, reached=None)
             assert self.headers.setdefault(action.flush, header) == header

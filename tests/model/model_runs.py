@@ -222,9 +222,12 @@ class Run:
                 row = {**message["record"], VERSION: message.get("version")}
                 self._staged[action.file].append(row)
         elif isinstance(action, ev.Convert):
-            files = (row for file in action.files for row in self._source.files[file.url])
-            rows = list(files) if action.staged is None else self._staged[action.staged]
-            self._pieces[action.flush][action.piece] = rows
+            piece = action.piece
+            if isinstance(piece, ev.StagedPiece):
+                rows = self._staged[piece.file]
+            else:
+                rows = [row for file in piece.files for row in self._source.files[file.url]]
+            self._pieces[action.flush][piece.index] = rows
         elif isinstance(action, ev.CleanUp):
             self.error = action.error
         if isinstance(

@@ -119,18 +119,20 @@ class Run:
         self.step()
 
     def convert(self, action: ev.Convert) -> None:
-        if action.staged is None:
-            (file,) = action.files
+        piece = action.piece
+        if isinstance(piece, ev.FilesPiece):
+            (file,) = piece.files
             whole = Segment(0, file.url, file.since, file.until)
             rows, parts = [file.url], [whole]
         else:
-            data = self.staged.pop(action.staged)
+            data = self.staged.pop(piece.file)
             rows = [line.split(b'"n":"')[1][:6].decode().strip() for line in data.splitlines()]
-            file = InputFile("", FILE, marks=action.marks, since=action.since, until=action.until)
+            marks = tuple((size, position) for position, size in piece.marks.items())
+            file = InputFile("", FILE, marks=marks, since=piece.since, until=piece.until)
             parts = list(line_segments(io.BytesIO(data), file))
             (whole,) = line_segments(io.BytesIO(data), InputFile("", FILE))
         pieces = self.pieces.setdefault(action.flush, [])
-        if action.replay is not None and self.journal.match(action.replay, whole, parts):
+        if piece.replay is not None and self.journal.match(piece.replay, whole, parts):
             self.skipped += len(rows)
             pieces.append(([], []))
         else:
@@ -296,7 +298,7 @@ def test_a_stream_that_stops_within_a_segment_is_flushed_all_the_same() -> None:
     assert core.deadline() < 20.0
     actions = core.handle(ev.Tick(), core.deadline())
     (convert,) = [action for action in actions if isinstance(action, ev.Convert)]
-    assert convert.replay is None
+    assert convert.piece.replay is None
 
 
 def test_the_lookup_for_a_stream_does_not_wait_for_work_of_others() -> None:

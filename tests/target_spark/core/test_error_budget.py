@@ -59,7 +59,7 @@ def run(*, goes_on: bool, overwrite: bool = False) -> World:
         work, action = next(iter(w.works.items()))
         if isinstance(action, ev.Convert):
             w.works.pop(work)
-            w.flush_keys[action.flush][action.piece] = w._keys(action)
+            w.flush_keys[action.flush][action.piece.index] = w._keys(action)
             w.hear(ev.WorkDone(work, 1, 10, 1))
         else:
             w.finish_work(work)
@@ -97,7 +97,7 @@ def test_a_share_is_checked_after_the_last_piece():
     for rejected in (1, 0, 1):
         work = next(n for n, action in w.works.items() if isinstance(action, ev.Convert))
         action = w.works.pop(work)
-        w.flush_keys[action.flush][action.piece] = w._keys(action)
+        w.flush_keys[action.flush][action.piece.index] = w._keys(action)
         w.hear(ev.WorkDone(work, 1 - rejected, 10, rejected))
     while w.works:
         w.finish_work()
@@ -117,7 +117,7 @@ def test_after_failed_work_no_flush_beyond_the_budget_is_begun(rejected):
     own, other = (n for n, action in w.works.items() if isinstance(action, ev.Convert))
     w.fail_work(DestinationError("disk"), other)
     action = w.works.pop(own)
-    w.flush_keys[action.flush][action.piece] = w._keys(action)
+    w.flush_keys[action.flush][action.piece.index] = w._keys(action)
     w.hear(ev.WorkDone(own, 2 - rejected, 10, rejected))
     assert [type(action) for action in w.works.values()] == [ev.Commit][: 2 - rejected]
     while w.works:

@@ -18,7 +18,7 @@ from shared.formats.file_formats import Encoding
 from target_spark.core import batches, schedule
 from target_spark.core import events as ev
 from target_spark.core.batches import GATHER_SECONDS
-from target_spark.core.flushes import MOST_FILES, FilesPiece
+from target_spark.core.events import MOST_FILES, FilesPiece
 from target_spark.core.load_plans import InputFile, LoadPlan
 from target_spark.core.policies import SizeAndAge
 
@@ -205,7 +205,8 @@ def merging() -> World:
 
 def conversions(w: World) -> list[tuple[int, int]]:
     """Return the position in its flush of each conversion, and its files."""
-    return [(a.piece, len(a.files)) for a in w.log if isinstance(a, ev.Convert)]
+    pieces = (a.piece for a in w.log if isinstance(a, ev.Convert))
+    return [(piece.index, len(getattr(piece, "files", ()))) for piece in pieces]
 
 
 def test_files_that_wait_for_one_flush_are_converted_together():

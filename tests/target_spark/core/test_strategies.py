@@ -208,10 +208,10 @@ class TestBatchFiles:
         world = World(pipeline(flush_rule(FixedSize(4, WAIT), WAIT), probe=True))
         world.schema("s")
         world.batch("s", 9)
-        assert [len(work.files) for work in world.works.values()] == [1]
+        assert [len(work.piece.files) for work in world.works.values()] == [1]
         assert not world.core.wants_input
         world.finish_work()
-        assert [len(work.files) for work in world.works.values()] == [3, 4]
+        assert [len(work.piece.files) for work in world.works.values()] == [3, 4]
         assert world.core.wants_input
         world.end()
         world.finish_all()
@@ -343,7 +343,7 @@ class TestAdaptiveSize:
             while world.works:
                 work = next(iter(world.works.values()))
                 if isinstance(work, ev.Convert):
-                    world.now += 0.2 + 1e-3 * len(world.files[work.staged].stream_rows)
+                    world.now += 0.2 + 1e-3 * len(world.files[work.piece.file].stream_rows)
                 else:
                     world.now += 0.3
                 world.finish_work()

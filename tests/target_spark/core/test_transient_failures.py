@@ -216,8 +216,8 @@ class TestInThePipeline:
         (later,) = w.works.values()
         w.finish_work()
         (again,) = (a for a in w.tick(2.0) if isinstance(a, ev.Convert))
-        assert (again.piece, again.files) == (together.piece, together.files)
-        assert (len(again.files), later.piece) == (2, 3)
+        assert again.piece == together.piece
+        assert (len(again.piece.files), later.piece.index) == (2, 3)
         w.end()
         w.finish_all()
         w.check_complete()
