@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,23 +15,15 @@ from shared.errors import SettingsError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import COLUMNS, REPLACED, record_schema
 from shared.maps.stream_maps import outputs, reject_duplicate_names
-from shared.singer.run_summary import RunSummary
 from target_spark.convert.mapped_rows import source_columns, tell_engine
 from target_spark.convert.stream_tables import tell_replaced
 from target_spark.core.balance import Loaded
-from target_spark.core.load_plans import (
-    Batch,
-    InputFile,
-    LoadPlan,
-    LoadResult,
-    Making,
-    StreamSchema,
-)
+from target_spark.core.load_plans import Batch, LoadPlan, LoadResult, Making, StreamSchema
+from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from shared.maps.stream_maps import StreamOutput
-    from target_spark.load.loader import Loader
 
 _log = logging.getLogger(__name__)
 
@@ -65,21 +57,15 @@ class _MappedStream:
         return replace(batch, stream=self.schema, making=self.making)
 
 
-class MappedLoader:
-    """Maps streams in front of a `Loader`; methods may be called from any thread.
+class MappedLoader(Loader):
+    """Loads the outputs of stream maps in place of their streams.
 
     A batch of a stream becomes one batch of each of its outputs, with the same token. Its STATE may
-    be emitted when all of them are durable.
-
-    Args:
-        loader: Loads the outputs.
-        engine: Learns what maps need; parses their SQL.
+    be emitted when all of them are durable. The engine learns what maps need, and parses their SQL.
     """
 
-    def __init__(self, config: TargetConfig, loader: Loader, engine: Engine) -> None:
-        self._config = config
-        self._loader = loader
-        self._engine = engine
+    def __init__(self, config: TargetConfig, engine: Engine, *, describes: bool = True) -> None:
+        super().__init__(config, engine, describes=describes)
         self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
         self._planned_outputs: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, dict[str, Loaded]] = {}
@@ -100,16 +86,13 @@ class MappedLoader:
 
     def may_refuse(self, stream: str) -> bool:
         """See `Loader.may_refuse`: of any output."""
-        return any(map(self._loader.may_refuse, self._names(stream)))
+        return any(map(super().may_refuse, self._names(stream)))
 
-    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+    def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
         """See `Loader.recall`: what any output has, as a killed run may have committed some."""
-        segments = (self._loader.recall(o.schema, stream.stream) for o in self._of(stream))
+        recall, source = super().recall, source or stream.stream
+        segments = (recall(output.schema, source) for output in self._of(stream))
         return max(segments, key=len, default=())
-
-    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
-        """See `Loader.cover`."""
-        self._loader.cover(position, state, held)
 
     def convert(self, batch: Batch) -> LoadResult:
         """Convert the batch's files to hidden parts of each output; see `Loader.convert`."""
@@ -117,11 +100,11 @@ class MappedLoader:
         try:
             for output in self._of(batch.stream):
                 own = output.of(batch)
-                done.append((own, self._loader.convert(own)))
+                done.append((own, super().convert(own)))
         except BaseException:
             for own, result in done:
                 with contextlib.suppress(Exception):
-                    self._loader.abort(own, [result])
+                    super().abort(own, [result])
             raise
         return _together([result for _, result in done])
 
@@ -133,9 +116,9 @@ class MappedLoader:
         done = self._committed.setdefault(batch.token, {})
         for own, parts in self._split(batch, results):
             if own.stream.stream not in done:
-                done |= self._loader.commit(own, parts)
+                done |= super().commit(own, parts)
         self._committed.pop(batch.token, None)
-        self._loader.delete_rejects(results)
+        self.delete_rejects(results)
         return done
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
@@ -143,45 +126,20 @@ class MappedLoader:
         done = self._committed.get(batch.token, {})
         for own, parts in self._split(batch, results):
             if own.stream.stream not in done:
-                self._loader.abort(own, parts)
-        self._loader.delete_rejects(results)
-
-    @property
-    def deletes_consumed(self) -> bool:
-        """See `Loader`."""
-        return self._loader.deletes_consumed
-
-    def delete_consumed(self, files: Iterable[InputFile]) -> None:
-        """See `Loader.delete_consumed`."""
-        self._loader.delete_consumed(files)
-
-    def close(self) -> None:
-        """See `Loader.close`."""
-        self._loader.close()
+                super().abort(own, parts)
+        self.delete_rejects(results)
 
     def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
         """End all outputs of a stream; see `Loader.finish`."""
         entries: dict[str, Loaded] = {}
         for name in self._names(stream):
-            entries |= self._loader.finish(name, awaits_state=awaits_state)
+            entries |= super().finish(name, awaits_state=awaits_state)
         return entries
-
-    def audit(self) -> None:
-        """See `Loader.audit`."""
-        self._loader.audit()
-
-    def check(self) -> None:
-        """See `Loader.check`."""
-        self._loader.check()
-
-    def describe(self, summary: RunSummary) -> None:
-        """See `Loader.describe`."""
-        self._loader.describe(summary)
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Activate a table version in the tables of all outputs."""
         for output in self._of(stream):
-            self._loader.activate(output.schema, version)
+            super().activate(output.schema, version)
 
     def check_keys(self, stream: StreamSchema) -> None:
         """Check that the table of a stream can follow its KEYS messages; see `Loader.check_keys`.
@@ -196,11 +154,11 @@ class MappedLoader:
                     where=Where(stream=stream.stream, setting="stream_maps"),
                     hint="map the stream in the tap, or remove `deletes` from it there",
                 )
-            self._loader.check_keys(output.schema)
+            super().check_keys(output.schema)
 
     def delete_missing(self, keys: Batch) -> int:
         """Delete the rows whose keys are in none of the files; see `Loader.delete_missing`."""
-        return sum(self._loader.delete_missing(own.of(keys)) for own in self._of(keys.stream))
+        return sum(map(super().delete_missing, (own.of(keys) for own in self._of(keys.stream))))
 
     def _split(
         self, batch: Batch, results: Sequence[LoadResult]
@@ -247,7 +205,7 @@ class MappedLoader:
             self._check(stream.stream, output)
             keys = tuple(output.key_properties)
             planned = StreamSchema(output.stream, output.schema, keys, stream.serial, stream.source)
-            plan = self._loader.plan(planned)
+            plan = super().plan(planned)
             if plan is not None:
                 loaded.append((output, planned, plan))
         self._planned_outputs[stream.stream] = outcome

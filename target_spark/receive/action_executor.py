@@ -44,7 +44,6 @@ _logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from target_spark.load.loader import Loader
-    from target_spark.load.mapped_loader import MappedLoader
     from target_spark.receive.dead_letters import DeadLetters
 
 
@@ -55,7 +54,7 @@ _Piece = tuple[tuple[InputFile, ...], LoadResult]
 class ActionExecutor:
     """Executes actions; slow ones in threads, whose results become events."""
 
-    loader: Loader | MappedLoader
+    loader: Loader
     engine: Engine
     staging: Staging
     workers: Workers

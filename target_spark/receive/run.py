@@ -49,7 +49,6 @@ from target_spark.validation.columns import checked, readable
 
 if TYPE_CHECKING:
     from target_spark.load.loader import Loader
-    from target_spark.load.mapped_loader import MappedLoader
     from target_spark.receive.dead_letters import DeadLetters
 
 _logger = logging.getLogger(__name__)
@@ -103,12 +102,12 @@ def run(
     try:
         with timed(JOB_DURATION):
             describes = summary is not None and summary.is_read
-            plain = Loader(config, engine, describes=describes)
-            loader: Loader | MappedLoader = plain
+            kind = Loader
             if config.transforms.active:
                 from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
 
-                loader = MappedLoader(config, plain, engine)
+                kind = MappedLoader
+            loader = kind(config, engine, describes=describes)
             run_with(config, input_fd, output, loader, engine, summary, state_file)
     finally:
         engine.stop()
@@ -124,7 +123,7 @@ def run_with(
     config: TargetConfig,
     input_fd: int,
     output: MessageOutput,
-    loader: Loader | MappedLoader,
+    loader: Loader,
     engine: Engine,
     summary: RunSummary | None = None,
     state_file: StateFile | None = None,
@@ -187,9 +186,7 @@ def _dead_letters(config: TargetConfig, path: str, run_id: str) -> DeadLetters:
     return DeadLetters(path, run_id, options=StorageOptions(config.storage_options))
 
 
-def _pipeline(
-    config: TargetConfig, run_id: str, loader: Loader | MappedLoader, engine: Engine
-) -> Pipeline:
+def _pipeline(config: TargetConfig, run_id: str, loader: Loader, engine: Engine) -> Pipeline:
     strategy, failure = config.strategy, config.failure
     rule: FlushRule = SizeAndAge(
         rows=config.batch_size_rows,

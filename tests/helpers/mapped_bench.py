@@ -132,9 +132,7 @@ class Bench:
         data.write_text("".join(json.dumps(message) + "\n" for message in messages))
         # Without a session threads of the target convert what comes.
         engine = Engine(Starter(self.spark), "auto" if self.spark is None else "spark")
-        loader: Any = Loader(config, engine)
-        if config.transforms.active:
-            loader = MappedLoader(config, loader, engine)
+        loader = (MappedLoader if config.transforms.active else Loader)(config, engine)
         out = self._output()
         fd = os.open(data, os.O_RDONLY)
         with out.open("wb") as file:

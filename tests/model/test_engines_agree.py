@@ -160,8 +160,7 @@ def loaded(case: Case, engine: Engine, spark: Any, log: pytest.LogCaptureFixture
     """Load a case in a folder of the engine's own."""
     place = case.folder / f"out-{engine.choice}"
     config = target_config({**case.settings, "path": str(place), "engine": engine.choice})
-    plain = Loader(config, engine)
-    loader: Any = MappedLoader(config, plain, engine) if config.transforms.active else plain
+    loader = (MappedLoader if config.transforms.active else Loader)(config, engine)
     output, error = Output(), ""
     log.clear()
     try:

@@ -54,7 +54,7 @@ tag = {"__source__": "s", "__explode__": "tags", "of": "__parent__['id']"}
 maps = TransformSettings(map_rules({"s": rule, "tag": tag}, []))
 config = TargetConfig(path=f"{folder}/mapped", failure=FailurePolicy(policy="LogAndContinue"))
 config = replace(config, transforms=maps)
-loader = MappedLoader(config, Loader(config, engine), engine)
+loader = MappedLoader(config, engine)
 names = [InputFile(f"{folder}/good{n}", Encoding("singer"), line_map=((1, n),)) for n in (1, 2)]
 one = Batch(StreamSchema("s", schema, (), 1), tuple(names), "m", None, time.time())
 result = loader.convert(one)

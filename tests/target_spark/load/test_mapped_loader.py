@@ -15,7 +15,9 @@ from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
 from target_spark.core.balance import Counts, Loaded
 from target_spark.core.load_plans import Batch, LoadPlan, LoadResult, Part, Reject, StreamSchema
+from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader, _pruned
+from target_spark.run_settings import TargetConfig
 
 PROPERTIES = {
     "id": {"type": "integer"},
@@ -25,10 +27,11 @@ PROPERTIES = {
 SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["id", "price"]}
 
 
-class Below:
+class Below(Loader):
     """Stands for `Loader`; notes what it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: TargetConfig, engine: Engine, **_: bool) -> None:
+        self._config, self._engine = config, engine
         self.calls: list[tuple[str, str]] = []
         self.batches: list[Batch] = []
         self.fails: dict[tuple[str, str], Exception] = {}
@@ -85,10 +88,14 @@ class Below:
         self.deleted += [url for result in results for url in result.reject_files]
 
 
+class OverBelow(MappedLoader, Below):
+    """Maps in front of the stand-in."""
+
+
 def loader(maps: Any, engine: Engine | None = None, **settings: Any) -> tuple[MappedLoader, Below]:
     config = target_config({"path": "out", "stream_maps": maps, **settings})
-    below = Below()
-    return MappedLoader(config, below, engine or threads()), below  # type: ignore[arg-type]
+    mapped = OverBelow(config, engine or threads())
+    return mapped, mapped
 
 
 def batch(stream: str = "orders", serial: int = 0, schema: Any = SCHEMA) -> Batch:

@@ -38,6 +38,10 @@ class OneFails(Loader):
         return super().commit(batch, results)
 
 
+class MapsOneFails(MappedLoader, OneFails):
+    """Maps in front of it."""
+
+
 def staged(path: Path, first: int, last: int) -> InputFile:
     """Return records of a range, as they are staged."""
     lines = [
@@ -61,9 +65,9 @@ def test_an_output_that_was_durable_gets_nothing_twice(
         frame = lake_spark.read.format("delta").load(str(path))
         return sorted(row.id for row in frame.collect())
 
-    def run(kind: type[Loader], number: int, *ranges: tuple[int, int]) -> tuple[int, ...]:
+    def run(kind: type[MappedLoader], number: int, *ranges: tuple[int, int]) -> tuple[int, ...]:
         engine = Engine.of(lambda: lake_spark)
-        loader = MappedLoader(config, kind(config, engine), engine)
+        loader = kind(config, engine)
         expected = loader.recall(stream)
         try:
             for serial, (first, last) in enumerate(ranges):
@@ -77,9 +81,9 @@ def test_an_output_that_was_durable_gets_nothing_twice(
         return expected
 
     with pytest.raises(DestinationError):
-        run(OneFails, 1, (0, 10))
+        run(MapsOneFails, 1, (0, 10))
     assert ids("s") == list(range(10))
-    assert run(Loader, 2, (0, 10), (10, 15), (15, 20)) == (10,)
+    assert run(MappedLoader, 2, (0, 10), (10, 15), (15, 20)) == (10,)
     assert ids("s") == list(range(20))
     parts = [number * 10 + part for number in range(20) for part in (2, 4)]
     assert ids("copy") == (list(range(0, 20, 2)) if maps is MAPS else parts)

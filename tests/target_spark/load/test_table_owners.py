@@ -47,7 +47,7 @@ def loader(place: str, **settings: Any) -> Loader:
     return Loader(target_config({**PLACES[place], **settings}), Engine.of(no_spark))
 
 
-def plan(loading: Loader | MappedLoader, *streams: str) -> None:
+def plan(loading: Loader, *streams: str) -> None:
     for stream in streams:
         loading.plan(StreamSchema(stream, SCHEMA))
 
@@ -151,12 +151,12 @@ def test_outputs_of_stream_maps_count_by_their_names() -> None:
     maps = {"a": {"id": "id"}, "b": {"__source__": "a", "id": "id"}}
     settings = {"stream_maps": maps, "load_method": "overwrite", "streams": {"*": {"table": "t"}}}
     below = loader("delta", **settings)
-    mapped = MappedLoader(below._config, below, Engine.of(no_spark))
+    mapped = MappedLoader(below._config, Engine.of(no_spark))
     with pytest.raises(SettingsError, match="streams 'a' and 'b' would share the table"):
         plan(mapped, "a")
     renamed = {"x": {"__alias__": "y"}}
     below = loader("iceberg", stream_maps=renamed, load_method="overwrite")
-    mapped = MappedLoader(below._config, below, Engine.of(no_spark))
+    mapped = MappedLoader(below._config, Engine.of(no_spark))
     with pytest.raises(SettingsError, match="'y' and 'Y'"):
         plan(mapped, "x", "Y")
 

@@ -67,7 +67,7 @@ def test_mapped_batches_are_upserted(pg: PG, loader: Loaders, tmp_path: Path):
         "tags": {"__source__": "items", "__else__": None, "all": "tags", "__filter__": "tags"},
     }
     plain = loader(stream_maps=maps, add_record_metadata=False)
-    loading = MappedLoader(plain._config, plain, plain._engine)
+    loading = MappedLoader(plain._config, plain._engine)
     rows = [{"id": n, "name": "old", "tags": ["a", 'b"'] if n else []} for n in range(3)]
     for token, files in (("m-1", (rows,)), ("m-2", ([{**rows[1], "name": "new"}],))):
         flush = batch(tmp_path, token, *files)

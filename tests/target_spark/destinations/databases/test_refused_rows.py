@@ -57,12 +57,10 @@ def run(tmp_path: Path) -> Run:
     def run(db: Db, *messages: dict[str, Any], **more: Any) -> list[Any]:
         config = target_config(settings_of(db, **more))
         engine = threads()
-        loader = Loader(config, engine)
-        whole = MappedLoader(config, loader, engine)
-        with closing(loader):
-            chosen = whole if config.transforms.active else loader
+        kind = MappedLoader if config.transforms.active else Loader
+        with closing(kind(config, engine)) as loader:
             states.clear()
-            states.extend(_States(run_target(config, chosen, tmp_path, messages)))
+            states.extend(_States(run_target(config, loader, tmp_path, messages)))
         return list(states)
 
     states: list[Any] = []
