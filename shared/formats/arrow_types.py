@@ -170,18 +170,12 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         return table.replace_schema_metadata(schema.metadata)
     positions = {name: position for position, name in enumerate(table.column_names)}
     columns = [
-        table.column(positions[field.name])
+        conform_column(table.column(positions[field.name]), field.type)
         if field.name in positions
         else pa.nulls(table.num_rows, field.type)
         for field in schema
     ]
-    return pa.table(
-        [
-            column if column.type.equals(field.type) else conform_column(column, field.type)
-            for column, field in zip(columns, schema, strict=True)
-        ],
-        schema=schema,
-    )
+    return pa.table(columns, schema=schema)
 
 
 def dropped_fields(

@@ -32,6 +32,7 @@ from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Tab
 from target_spark.destinations.destination import TableWrite
 from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import filled_properties
+from target_spark.validation.judge import type_words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -156,8 +157,7 @@ def adoption(
 def _is_common(request: TableRequest, write: TableWrite) -> bool:
     """Return whether every reader infers the table's types, which are the stream's, from files."""
     nodes = request.schema.get("properties", {}).values()
-    types = [node.get("type") if isinstance(node, Mapping) else None for node in nodes]
-    words = [{one} if isinstance(one, str) else {*(one or ())} for one in types]
+    words = [type_words(node) if isinstance(node, Mapping) else set() for node in nodes]
     is_exact = all(len(one - {"null"}) == 1 and not one & {"object", "array"} for one in words)
     asked, stored = ({f.name: f.dataType for f in one} for one in (request.struct, write.struct))
     names = {kind.typeName() for kind in asked.values()}

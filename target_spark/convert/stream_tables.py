@@ -212,10 +212,6 @@ class StreamTables:
             existing = self._requests[stream.stream] = stream, request
         return existing[1]
 
-    def current(self, stream: str) -> TableRequest:
-        """Return the last answer of `request` for a stream."""
-        return self._requests[stream][1]
-
     def keys(self, stream: StreamSchema) -> tuple[str, ...]:
         """Return the key properties that each record must have."""
         own = COLUMNS if self.config.add_record_metadata else ()

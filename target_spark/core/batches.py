@@ -122,19 +122,22 @@ class Batches:
         if size is not None:
             taken = min(taken, lines.until(size))
         # 2. Stage them, in a new file if none is open.
-        data = lines.take(taken)
+        data, at = lines.take(taken), self.tracker.position
         piece = flush.staging
         if piece is None:
             self._last_file += 1
             index = flush.add_piece(first_line)
-            piece = flush.staging = StagedPiece(index, first_line, self._last_file)
+            piece = flush.staging = StagedPiece(index, first_line, self._last_file, since=at)
         self.act(ev.Stage(piece.file, data, taken, first_line))
         # 3. Count them, at the position of the newest STATE: a cut there must find the line again.
         self._staged_bytes += len(data)
-        piece.grow(taken, len(data), first_line, self.tracker.position)
+        piece.until, piece.is_divided = at, piece.has_state
+        piece.size += len(data)
+        piece.runs += first_line != piece.next_line
+        piece.next_line = first_line + taken
         if flush.lines_staged is not None:
             flush.lines_staged += taken
-        flush.last = self.tracker.position
+        flush.last = at
         flush.size.rows += taken
         flush.size.size += len(data)
         flush.size.idle = False

@@ -248,16 +248,6 @@ class StagedPiece:
     is_divided: bool = False
     is_kept: bool = True
 
-    def grow(self, lines: int, size: int, first_line: int, position: int) -> None:
-        """Record lines that were staged; the first one is `first_line` of stdin."""
-        if not self.size:
-            self.since = position
-        self.until = position
-        self.is_divided = self.has_state
-        self.size += size
-        self.runs += first_line != self.next_line
-        self.next_line = first_line + lines
-
     def has_line(self, line: int) -> bool:
         """Return whether the file uses a line of stdin that is not its first."""
         return self.line < line < (self.before or self.next_line)

@@ -15,7 +15,14 @@ from itertools import chain
 from target_spark.config import stream_settings
 from target_spark.convert.batch_files import BatchFiles
 from target_spark.convert.stream_tables import StreamTables
-from target_spark.core.load_plans import ADDING, Batch, LoadResult, Segment, StreamSchema
+from target_spark.core.load_plans import (
+    ADDING,
+    Batch,
+    LoadResult,
+    Segment,
+    StreamSchema,
+    TableRequest,
+)
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
 from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
@@ -34,6 +41,7 @@ class ReplayGuard(Guard):
     files: BatchFiles
     _journals: dict[str, Journal] = field(default_factory=dict, init=False)
     _sources: dict[str, str] = field(default_factory=dict, init=False)
+    _requests: dict[str, TableRequest] = field(default_factory=dict, init=False)
     _bookmarks: Bookmarks | None = field(default=None, init=False)
 
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:
@@ -41,7 +49,8 @@ class ReplayGuard(Guard):
         name = stream.stream
         if stream_settings(self.config, name).method not in ADDING:
             return ()
-        note = self.destination.recall(self.tables.request(stream))
+        request = self._requests[name] = self.tables.request(stream)
+        note = self.destination.recall(request)
         most = self.config.replays.max_segments
         self._sources[name] = source
         self._journals[name] = Journal(most, list(note.entries), note.anchor)
@@ -99,6 +108,7 @@ class ReplayGuard(Guard):
         segments = tuple(segment for result in step.results for segment in result.segments)
         # A segment without rows does not need a commit.
         token = step.batch.token if step.flush.parts else ""
+        self._requests[stream] = step.flush.request
         with journal.lock:
             if journal.begin(token, segments):
                 self._keep(stream, journal)
@@ -135,7 +145,7 @@ class ReplayGuard(Guard):
         bookmarks, source = self._bookmarks, self._sources[stream]
         note = journal.note(journal.anchor if bookmarks is None else bookmarks.digest(source))
         try:
-            self.destination.keep(self.tables.current(stream), note)
+            self.destination.keep(self._requests[stream], note)
         except BaseException:
             journal.not_stored()
             raise
