@@ -109,6 +109,7 @@ class Loader:
             from target_spark.load.guards.expectations import ExpectationGuard  # noqa: PLC0415
 
             self._expected = ExpectationGuard(config)
+        self._ignored: set[str] = set()
         self._replays: ReplayGuard | None = None
         self._held: HeldFlushes | None = None
         self._watch(self._configured_guards())
@@ -163,6 +164,8 @@ class Loader:
         config, name = self._config, stream.stream
         self._tables.claim(name)
         if not self._tables.is_loaded(stream):
+            # Its files come all the same, and are consumed like those of a removed stream.
+            self._ignored.add(name)
             return None
         own = stream_settings(config, name)
         method = own.method
@@ -189,6 +192,8 @@ class Loader:
             BalanceError: Records are missing among those read and written.
             AlreadyRunningError: Another run loads the stream into the same table.
         """
+        if batch.stream.stream in self._ignored:
+            return LoadResult()
         # 1. Guards may answer in place of the conversion: a replay has its rows in the table.
         step = ConvertStep(self._files.resolved(batch))
         for see in self._at["before_conversion"]:
@@ -223,6 +228,8 @@ class Loader:
             AlreadyRunningError: Another run has taken over the table.
         """
         stream = batch.stream.stream
+        if stream in self._ignored:
+            return {}
         for see in self._at["before_change"]:
             see(stream)
         # 1. Nothing to do leaves no version in the table's history.

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from engines import threads
 from whole_runs import run_target
@@ -109,6 +111,16 @@ def test_other_streams_get_none(
 ) -> None:
     runs = Runs("parquet", tmp_path, threads())
     runs.run(messages, **more)
+    assert not runs.exists()
+
+
+def test_records_and_files_of_an_ignored_stream_create_none(runs: Runs) -> None:
+    pq.write_table(pa.table({"id": [1]}), runs.folder / "b.parquet")
+    files = [(runs.folder / "b.parquet").as_uri()]
+    batch = {"type": "BATCH", "stream": "t", "encoding": {"format": "parquet"}, "manifest": files}
+    record = {"type": "RECORD", "stream": "t", "record": {"id": 1}}
+    messages = [schema("id"), record, batch, VERSION, STATE]
+    assert runs.run(messages, schema_contract={"tables": "discard"}) == [STATE["value"]]
     assert not runs.exists()
 
 
