@@ -166,7 +166,8 @@ class ActionExecutor:
                 self._inputs[piece.file] = cut
             marks = tuple((size, position) for position, size in piece.marks.items())
             file = self._inputs[piece.file]
-            files = (replace(file, marks=marks, since=piece.since, until=piece.until),)
+            file = replace(file, marks=marks, since=piece.since, until=piece.until)
+            files: tuple[InputFile, ...] = (file,)
             self._staged_files[piece.file] = action.flush, stream
         else:
             files = piece.files

@@ -110,8 +110,7 @@ def look_up(folder: str) -> LakeTable | None:
         opened = DeltaTable(str(path))
         protocol, metadata = opened.protocol(), opened.metadata()
         struct = StructType.fromJson(json.loads(opened.schema().to_json()))
-        files = pa.table(opened.get_add_actions())
-        size = int(compute.sum(files["size_bytes"], min_count=0).as_py())
+        size = _bytes_of(opened)
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     # In the spelling of Spark's SHOW TBLPROPERTIES, so that one reading serves both engines.
     properties = {
@@ -262,8 +261,12 @@ def table_size(folder: str) -> int | None:
     from deltalake import DeltaTable  # noqa: PLC0415
 
     with left_to_spark(OSError, ValueError):
-        files = pa.table(DeltaTable(str(path)).get_add_actions())
-        return int(compute.sum(files["size_bytes"], min_count=0).as_py())
+        return _bytes_of(DeltaTable(str(path)))
+
+
+def _bytes_of(table: DeltaTable) -> int:
+    files = pa.table(table.get_add_actions())
+    return int(compute.sum(files["size_bytes"], min_count=0).as_py())
 
 
 def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
