@@ -289,6 +289,12 @@ def _types(node: Node) -> list[str]:
     return list(dict.fromkeys(_PYTHON_TYPES.get(type(value), "string") for value in values))
 
 
+def type_words(node: Mapping[str, Any]) -> set[str]:
+    """Return the words of `type` alone; see `node_types`."""
+    types = node.get("type") or ()
+    return {types} if isinstance(types, str) else set(types)
+
+
 def _words(data_type: T.DataType, node: Node) -> str:
     if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
         return "string" if node.get("format") == "date-time" else ""

@@ -23,6 +23,7 @@ import pyarrow as pa
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.columnar_encoding import footer_facts, has_no_null
 from shared.formats.row_groups import spark_reads
+from shared.formats.schema_nodes import type_words
 from shared.storage.access import StorageOptions, make_durable, remote
 from shared.storage.files import open_random
 from shared.storage.urls import Roots, join, local_path
@@ -32,7 +33,6 @@ from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Tab
 from target_spark.destinations.destination import TableWrite
 from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import filled_properties
-from target_spark.validation.judge import type_words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

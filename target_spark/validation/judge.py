@@ -374,12 +374,6 @@ def keywords() -> frozenset[str]:
     return frozenset(draft().VALIDATORS) - {"format"}
 
 
-def type_words(node: Mapping[str, Any]) -> set[str]:
-    """Return the words of `type`."""
-    types = node.get("type") or ()
-    return {types} if isinstance(types, str) else set(types)
-
-
 def schema_problem(schema: object) -> str | None:
     """Return the first problem of a schema by the draft's metaschema; None if it is valid."""
     from jsonschema.exceptions import best_match  # noqa: PLC0415

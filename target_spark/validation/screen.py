@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 
 from shared.formats.arrow_types import as_nullable, spark_to_arrow
 from shared.formats.json_text import NULL, NUMBER, TEXT
-from shared.formats.schema_nodes import HINT, INTEGER_WIDTHS, MAX_DIGITS, JsonText
+from shared.formats.schema_nodes import HINT, INTEGER_WIDTHS, MAX_DIGITS, JsonText, type_words
 from shared.formats.spark_types import T
 from target_spark.validation import judge
-from target_spark.validation.judge import certain_pattern, type_words
+from target_spark.validation.judge import certain_pattern
 
 _PLAIN = re.compile(r"[A-Za-z0-9_\- .]+\Z")
 _SPELT_OUT = re.compile(rb"\\u00[2-7]")

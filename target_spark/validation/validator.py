@@ -13,12 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.json_text import Number
-from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark, resolved_node
+from shared.formats.schema_nodes import (
+    JsonText,
+    is_free_form,
+    json_schema_to_spark,
+    resolved_node,
+    type_words,
+)
 from shared.formats.spark_types import T
 from shared.formats.typed_rows import as_json_value
 from shared.maps.record_metadata import COLUMNS
 from target_spark.validation import judge
-from target_spark.validation.judge import ExactNumber, type_words
+from target_spark.validation.judge import ExactNumber
 from target_spark.validation.screen import (
     Asked,
     Check,
