@@ -440,7 +440,7 @@ class Loader:
             SettingsError: Rows of another stream are in the table.
         """
         config = self._config
-        if not config.activate_version:
+        if not config.activate_version or stream.stream in self._ignored:
             return
         if stream_settings(config, stream.stream).method == "overwrite":
             if self._held is not None:

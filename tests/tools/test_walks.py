@@ -25,8 +25,8 @@ STATE = {"type": "STATE", "value": {"a": 1}}
 # Files and functions, with about ten of the latter for what passes by chance or by machine (a beat,
 # a signal, a link that the disk refuses). They only get less.
 CEILINGS = {
-    "record": (73, 468),
-    "batch": (86, 557),
+    "record": (73, 465),
+    "batch": (86, 556),
     "csv": (51, 294),
 }
 

@@ -120,7 +120,9 @@ def test_records_and_files_of_an_ignored_stream_create_none(runs: Runs) -> None:
     batch = {"type": "BATCH", "stream": "t", "encoding": {"format": "parquet"}, "manifest": files}
     record = {"type": "RECORD", "stream": "t", "record": {"id": 1}}
     messages = [schema("id"), record, batch, VERSION, STATE]
-    assert runs.run(messages, schema_contract={"tables": "discard"}) == [STATE["value"]]
+    contract = {"schema_contract": {"tables": "discard"}, "add_record_metadata": True}
+    assert runs.run(messages, **contract) == [STATE["value"]]
+    assert not any((runs.folder / "out").rglob("*"))
     assert not runs.exists()
 
 
