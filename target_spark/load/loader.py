@@ -405,7 +405,7 @@ class Loader:
             AlreadyRunningError: Another run has taken over a table.
         """
         if not self._config.write_audit_publish or self._operations is None:
-            self.check()
+            Loader.check(self)  # of the rows alone: a run calls `check` at its end, too
             return
         problems = [line for see in self._at["before_publish"] for line in see()]
         if problems:
