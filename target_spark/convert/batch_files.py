@@ -11,7 +11,9 @@ runs. A killed run leaves its copies; they go with the first copy of a run that 
 
 from __future__ import annotations
 
+import errno
 import logging
+import stat
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -160,7 +162,11 @@ class BatchFiles:
         for file in files:
             path = local_path(file.url)
             try:
-                seen = next(facts) if path is None else StorageFacts(Path(path).stat().st_size)
+                status = None if path is None else Path(path).stat()
+                if status is not None and not stat.S_ISREG(status.st_mode):
+                    text = "it is no file, but a folder, pipe or device"
+                    raise OSError(errno.EINVAL, text)
+                seen = next(facts) if status is None else StorageFacts(status.st_size)
                 if isinstance(seen, OSError):
                     raise seen
             except OSError as error:

@@ -49,7 +49,7 @@ def resolve_paths(stream: StreamConfig) -> tuple[str, ...]:
     Patterns that Spark reads in another way, and those that have files in common, become files.
 
     Raises:
-        SourceError: A local path does not match any file.
+        SourceError: A local path does not match any file, or is a pipe or device.
     """
     urls = []
     for path in stream.paths:
@@ -82,6 +82,12 @@ def _resolve_remote(path: str) -> list[str]:
 def _resolve_local(stream: str, path: str) -> list[str]:
     absolute = _absolute(str(local_path(path)))
     if Path(absolute).exists():
+        if not (Path(absolute).is_file() or Path(absolute).is_dir()):
+            raise SourceError(
+                "the path is neither a file nor a folder",
+                where=Where(stream=stream, file=path),
+                hint="what a pipe or device gives can be read once: save it in a file",
+            )
         return [escaped(absolute)]
     hits = _hits(absolute)
     if not hits:

@@ -11,8 +11,9 @@ from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.storage.access import StorageOptions
 from shared.storage.urls import Roots
-from target_spark.convert.batch_files import reject_duplicates, resolve_files
-from target_spark.core.load_plans import InputFile
+from target_spark.convert.batch_files import BatchFiles, reject_duplicates, resolve_files
+from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.run_settings import TargetConfig
 
 JSONL = Encoding("jsonl")
 
@@ -165,3 +166,14 @@ def test_secrets_of_urls_are_not_shown() -> None:
     with pytest.raises(MessageError) as caught:
         urls("s3://me:hidden@b/k?token=hidden", roots=["s3://c"])
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "device"])
+def test_what_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
+    """A pipe or device has no size: it would count as an empty file, and no row would be loaded."""
+    os.mkfifo(tmp_path / "pipe")
+    os.mkdir(tmp_path / "folder")
+    os.symlink(os.devnull, tmp_path / "device")
+    batch = Batch(StreamSchema("s", {}), tuple(files(str(tmp_path / name))), "token")
+    with pytest.raises(MessageError, match=rf"stream 's'.*(/{name}|/dev/null)'.*: it is no file"):
+        BatchFiles(TargetConfig(path="x")).resolved(batch)

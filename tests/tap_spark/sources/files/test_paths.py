@@ -8,6 +8,7 @@ import fsspec
 import pytest
 from tap_runs import stream
 
+from shared.errors import SourceError
 from tap_spark.sources.files.paths import escaped, list_files, resolve_paths
 
 NAMES = [
@@ -73,6 +74,16 @@ def test_a_link_to_a_folder_is_followed_and_dots_after_it_are_those_of_its_targe
     assert file.url == str(folder / "x" / "a.csv")
     (file,) = list_files(resolve_paths(stream("csv", str(tmp_path / "link" / "*.csv"))))
     assert file.url == str(tmp_path / "link" / "a.csv")
+
+
+def test_a_pipe_or_device_is_no_file(folder):
+    """Its bytes come once: a reader that opens it again waits forever, or reads nothing."""
+    os.mkfifo(folder / "pipe.csv")
+    for path in (str(folder / "pipe.csv"), f"file://{folder}/pipe.csv", os.devnull):
+        with pytest.raises(SourceError, match=r"stream '.*neither a file nor a folder \(.*save"):
+            resolve_paths(stream("csv", path))
+    (file,) = list_files(resolve_paths(stream("csv", (f"{folder}/p*.csv", f"{folder}/a.csv"))))
+    assert file.url == str(folder / "a.csv")
 
 
 def test_a_file_in_a_storage_is_read_once_if_several_paths_lead_to_it():
