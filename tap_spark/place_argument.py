@@ -43,17 +43,20 @@ def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> 
         `connections` for a database and for a folder of tables, else `streams`.
 
     Raises:
-        SettingsError: There is nothing, or its format is not known.
+        SettingsError: There is nothing, it cannot be read, or its format is not known.
     """
     database = database_login(place, environ, "TAP_SPARK_")
     if database is not None:
         return {"connections": [{"name": "database", "url": database.url, **database.login}]}
     path = local_path(place)
     if path is not None and not any(sign in place for sign in "*?[{"):
-        _check_local(Path(path), place)
-        form = form or table_format(Path(path))
-        if form is None and Path(path).is_dir():
-            return _folder(Path(path), place)
+        try:
+            _check_local(Path(path), place)
+            form = form or table_format(Path(path))
+            if form is None and Path(path).is_dir():
+                return _folder(Path(path), place)
+        except OSError as error:
+            raise SettingsError(f"'{place}' cannot be read ({error.strerror})") from error
     detected = form or format_of([place.rsplit("/", 1)[-1]], place)
     return {"streams": [stream_at(place, detected)]}
 

@@ -20,6 +20,11 @@ def stream(place: str, form: str | None = None) -> dict[str, Any]:
     return one
 
 
+def test_a_place_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"yyy' cannot be read \(File name too long\)"):
+        stream(f"{tmp_path}/{'y' * 300}")
+
+
 @pytest.mark.parametrize(
     ("name", "form"),
     [

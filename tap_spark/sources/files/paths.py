@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import glob
+import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +21,8 @@ from shared.storage.access import failures, remote, storage_hint
 from shared.storage.urls import local_path, shown
 from tap_spark.sources.source_declaration import COMPRESSED
 from tap_spark.stream_config import StreamConfig
+
+_log = logging.getLogger(__name__)
 
 FileSystem = Any
 """An fsspec file system."""
@@ -49,12 +55,16 @@ def resolve_paths(stream: StreamConfig) -> tuple[str, ...]:
     Patterns that Spark reads in another way, and those that have files in common, become files.
 
     Raises:
-        SourceError: A local path does not match any file, or is a pipe or device.
+        SourceError: A local path does not match any file, is a pipe or device, or cannot be read.
     """
     urls = []
     for path in stream.paths:
         local = local_path(path)
-        urls.append(_resolve_remote(path) if local is None else _resolve_local(stream.name, path))
+        try:
+            resolve = _resolve_remote if local is None else _resolve_local
+            urls.append(resolve(stream.name, path))
+        except OSError as error:
+            raise _unlisted(path, error) from error
     patterns = list(dict.fromkeys(pattern for patterns in urls for pattern in patterns))
     if any(name.lower() == "recursivefilelookup" for name in stream.options):
         return tuple(patterns)  # Spark alone knows which files of folders the option adds.
@@ -73,7 +83,7 @@ def _each_file_once(patterns: list[str]) -> list[str]:
     return patterns if len({*files}) == len(files) else [*map(escaped, dict.fromkeys(files))]
 
 
-def _resolve_remote(path: str) -> list[str]:
+def _resolve_remote(_stream: str, path: str) -> list[str]:
     if DEEP not in path:
         return [path]
     return [escaped(url) for url in dict.fromkeys(file.url for file in _listed(path))]
@@ -90,6 +100,8 @@ def _resolve_local(stream: str, path: str) -> list[str]:
             )
         return [escaped(absolute)]
     hits = _hits(absolute)
+    for folder in _locked_folders(absolute):
+        _warn_of_locked(stream, path, folder)
     if not hits:
         raise SourceError(
             "the path does not exist" if not _GLOB.search(path) else "no file matches the path",
@@ -121,6 +133,27 @@ def _hits(pattern: str) -> list[str]:
             if not _is_hidden_hit(hit, one):
                 hits[hit.rstrip("/")] = None
     return list(hits)
+
+
+@lru_cache(maxsize=1000)
+def _warn_of_locked(stream: str, path: str, folder: str) -> None:
+    """Warn once: discovery and the run both resolve the paths of a stream."""
+    text = "stream '%s', file '%s': the folder '%s' cannot be read: the files in it are left out"
+    _log.warning(text, stream, path, folder)
+
+
+def _locked_folders(pattern: str) -> list[str]:
+    """Return the folders that a pattern leads into and that may not be listed or entered."""
+    folders: dict[str, int] = {}
+    for one in expanded(pattern):
+        parts = [*one.split("/"), *([""] if one.endswith(DEEP) else [])]
+        patterns = [count for count, part in enumerate(parts) if _GLOB.search(part)]
+        for count in range(min(patterns, default=len(parts)), len(parts)):
+            listed = count in patterns or not parts[count]
+            mode = os.R_OK | os.X_OK if listed else os.X_OK
+            for folder in _hits("/".join(parts[:count]) + "/"):
+                folders[folder] = folders.get(folder, 0) | mode
+    return sorted(folder for folder, mode in folders.items() if not os.access(folder, mode))
 
 
 def _python_pattern(pattern: str) -> str:
@@ -160,7 +193,8 @@ def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
     """List the data files of resolved paths, sorted by URL, each once.
 
     Raises:
-        SourceError: A remote storage rejects the request, does not answer, or lacks the bucket.
+        SourceError: A folder cannot be read, or a remote storage rejects the request, does not
+            answer, or lacks the bucket.
     """
     files: dict[str, ListedFile] = {}
     for path in paths:
@@ -188,9 +222,12 @@ def _files(path: str) -> Iterator[ListedFile]:
         yield from _listed(path)
         return
     literal = unescaped(path)
-    roots = [literal] if Path(literal).exists() else _hits(path)
-    for root in roots:
-        yield from _below(Path(root))
+    try:
+        roots = [literal] if Path(literal).exists() else _hits(path)
+        for root in roots:
+            yield from _below(Path(root))
+    except OSError as error:
+        raise _unlisted(path, error) from error
 
 
 def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
@@ -218,11 +255,16 @@ def _listed(path: str) -> list[ListedFile]:
                     filesystem.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
             return files
     except OSError as error:
-        raise SourceError(
-            f"cannot list the files: {error.strerror or error}",
-            where=Where(file=shown(path)),
-            hint=storage_hint(error.errno),
-        ) from error
+        raise _unlisted(path, error) from error
+
+
+def _unlisted(path: str, error: OSError) -> SourceError:
+    hint = storage_hint(error.errno)
+    if local_path(path) is not None:
+        denied = error.errno in (errno.EACCES, errno.EPERM)
+        hint = "check the permissions of the path" if denied else "check 'path'"
+    text = f"cannot list the files: {error.strerror or error}"
+    return SourceError(text, where=Where(file=shown(path)), hint=hint)
 
 
 def _remote_files(path: str, filesystem: FileSystem, inside: str) -> Iterator[ListedFile]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -84,6 +86,39 @@ def test_a_pipe_or_device_is_no_file(folder):
             resolve_paths(stream("csv", path))
     (file,) = list_files(resolve_paths(stream("csv", (f"{folder}/p*.csv", f"{folder}/a.csv"))))
     assert file.url == str(folder / "a.csv")
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_of_the_source(folder, monkeypatch):
+    paths = resolve_paths(stream("csv", (f"{folder}/x", f"{folder}/p")))
+    for path in (f"{folder}/{'y' * 300}.csv", f"{folder}/{'y' * 300}*/a.csv"):
+        with pytest.raises(SourceError, match=r"file '.*yyy.*File name too long|no file matches"):
+            resolve_paths(stream("csv", path))
+
+    def denied(path, *_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(SourceError, match=r"/x': cannot list .*denied \(check the permissions"):
+        list_files(paths)
+    monkeypatch.setattr(Path, "exists", denied)
+    with pytest.raises(SourceError, match=r"/x': cannot list .*denied \(check the permissions"):
+        resolve_paths(stream("csv", f"{folder}/x"))
+
+
+def test_a_pattern_warns_of_folders_that_it_cannot_look_into(folder, monkeypatch, caplog):
+    """Python's `glob` leaves out what is in them without a word."""
+    allowed = os.access
+    locked = str(folder / "x")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != locked and allowed(path, mode))
+    for path in (f"{folder}/**/*.csv", f"{folder}/*/a.csv", f"{folder}/{{x,p}}/*/*.csv"):
+        caplog.clear()
+        resolve_paths(stream("csv", path))
+        [line] = caplog.messages
+        assert locked in line
+        assert "cannot be read" in line
+    caplog.clear()
+    resolve_paths(stream("csv", (f"{folder}/*.csv", f"{folder}/p/**", f"{folder}/p*/*/*.csv")))
+    assert not caplog.messages
 
 
 def test_a_file_in_a_storage_is_read_once_if_several_paths_lead_to_it():
