@@ -14,7 +14,7 @@ from shared.engine.engine import Engine
 from shared.errors import SettingsError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import COLUMNS, REPLACED, record_schema
-from shared.maps.stream_maps import outputs, reject_duplicate_names
+from shared.maps.stream_maps import outputs, reject_duplicate_names, tell_unmatched
 from target_spark.convert.mapped_rows import source_columns, tell_engine
 from target_spark.convert.stream_tables import tell_replaced
 from target_spark.core.balance import Loaded
@@ -135,6 +135,11 @@ class MappedLoader(Loader):
         for name in self._names(stream):
             entries |= super().finish(name, awaits_state=awaits_state)
         return entries
+
+    def check(self) -> None:
+        """See `Loader.check`; the input has ended, so that all its streams have come."""
+        tell_unmatched(self._config.transforms, self._planned_outputs)
+        super().check()
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Activate a table version in the tables of all outputs."""

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError
 from shared.formats.schema_nodes import json_schema_to_spark
-from shared.maps.stream_maps import outputs, reject_duplicate_names
+from shared.maps.stream_maps import outputs, reject_duplicate_names, tell_unmatched
 
 
 def problems(stream_maps: dict[str, Any], **values: Any) -> list[str]:
@@ -55,6 +55,26 @@ class TestWhichStreams:
             if type(sdk).__name__ != "RemoveRecordTransform"
         }
         assert actual == expected
+
+    @pytest.mark.parametrize(
+        ("stream_maps", "level", "text"),
+        [
+            ({"usres": {"email": None}}, "WARNING", "'usres' (did you mean 'users'?)"),
+            ({"copy": {"__source__": "Orders"}}, "WARNING", "'copy' (did you mean 'orders'?)"),
+            ({"tmp_*": None, "other": None, "*": {"a": "id"}}, "INFO", "'tmp_*', 'other'"),
+            ({"order": None, "orders": {"a": "id"}}, "INFO", "'order'"),
+            ({"users": {"a": "id"}, "ord*": None, "c": {"__source__": "o*"}}, "", ""),
+            ({}, "", ""),
+        ],
+    )
+    def test_entries_that_match_no_stream_are_told(
+        self, stream_maps: dict[str, Any], level: str, text: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A mistyped name removes no stream and hides no property."""
+        with caplog.at_level("INFO"):
+            tell_unmatched(settings(stream_maps), ["users", "orders"])
+        expected = [(level, f"stream_maps: no stream of this run matches {text}")] if level else []
+        assert [(line.levelname, line.message) for line in caplog.records] == expected
 
     def test_patterns_heed_case(self) -> None:
         [output] = planned({"ORD*": None})
