@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import AtomicType, DataType
 
@@ -18,7 +18,7 @@ from shared.settings.texts import quoted
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import join, local_path
 from target_spark.core.load_plans import Layout
-from target_spark.destinations.lakes.delta.delta_format import DeltaFormat, properties_of
+from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
 from target_spark.destinations.lakes.delta.delta_log import interval_seconds, vacuumed_files
 from target_spark.destinations.lakes.delta.delta_package import KEEPS_ROWS
 from target_spark.destinations.lakes.iceberg.iceberg_format import (
@@ -30,6 +30,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
 from target_spark.destinations.lakes.iceberg.iceberg_layout import iceberg_widens, place_below
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
+    Handle,
     LostCommit,
     Place,
     absolute,
@@ -39,7 +40,6 @@ from target_spark.destinations.lakes.lake_table import (
     read_mark,
     tables_in,
 )
-from target_spark.destinations.lakes.lake_work import first_able
 from target_spark.operate.table_history import Compaction, KeepPlan, Removal, TableCommit
 from target_spark.run_settings import TargetConfig
 
@@ -65,11 +65,11 @@ class FormatHistory(ABC, Generic[Form]):
         """
 
     @abstractmethod
-    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+    def commits(self, table: Handle) -> Sequence[TableCommit]:
         """Return the known commits of a table, in the order in which they became the table."""
 
     @abstractmethod
-    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+    def obstacle(self, table: Handle, version: str) -> str | None:
         """Return why the table cannot be what it was in a version; None if it can.
 
         Raises:
@@ -77,7 +77,7 @@ class FormatHistory(ABC, Generic[Form]):
         """
 
     @abstractmethod
-    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
+    def restore(self, table: Handle, version: str, newest: str) -> None:
         """Make the table what it was after a commit, in one commit.
 
         Raises:
@@ -85,25 +85,18 @@ class FormatHistory(ABC, Generic[Form]):
         """
 
     @abstractmethod
-    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
+    def compact(self, table: Handle, layout: Layout) -> Compaction:
         """Compact small files, sorted or clustered as the layout says."""
 
     @abstractmethod
-    def position(
-        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
-    ) -> str | None:
+    def position(self, table: Handle, bookmark: Mapping[str, Any]) -> str | None:
         """Return the version from which a reader of the log goes on; None if of another table."""
 
     @abstractmethod
-    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+    def expire(self, table: Handle, plan: KeepPlan) -> Removal:
         """Remove what only commits before those of the plan need."""
 
-    def remove_orphans(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        place: Place,  # noqa: ARG002
-        before: float,  # noqa: ARG002
-    ) -> int:
+    def remove_orphans(self, table: Handle, before: float) -> int:  # noqa: ARG002
         """Remove files of no version that are older than a time, if `expire` leaves them."""
         return 0
 
@@ -122,8 +115,8 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
             ".".join(folders): self._form.copy_place(join(root, *folders)) for folders in result
         }
 
-    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
-        rows = spark.sql(f"DESCRIBE HISTORY {place.table}").selectExpr(
+    def commits(self, table: Handle) -> Sequence[TableCommit]:
+        rows = table.sql(f"DESCRIBE HISTORY {table.name}").selectExpr(
             "version",
             "unix_micros(timestamp)",
             "operation",
@@ -132,65 +125,66 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
         )
         return tuple(_delta_commit(*row) for row in sorted(rows.collect(), key=lambda row: row[0]))
 
-    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+    def obstacle(self, table: Handle, version: str) -> str | None:
         """See `FormatHistory`. Files that the table has now are not looked for."""
-        now = spark.table(place.table).inputFiles()
-        then = spark.sql(
-            f"SELECT * FROM {place.table} VERSION AS OF {int(version)}"  # noqa: S608
-        ).inputFiles()
+        then = _at_version(table, version).inputFiles()
+        now = table.rows.inputFiles()
         gone = sum(not _exists(url, self._options) for url in set(then) - set(now))
         return f"{gone} files of it are gone (vacuumed)" if gone else None
 
-    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
-        with one_writer(place.folder):
-            if self._form.version(spark, place) != newest:
+    def restore(self, table: Handle, version: str, newest: str) -> None:
+        with one_writer(table.place.folder):
+            if self._form.version(table) != newest:
                 raise LostCommit
-            spark.sql(f"RESTORE TABLE {place.table} TO VERSION AS OF {int(version)}").collect()
+            table.sql(f"RESTORE TABLE {table.name} TO VERSION AS OF {int(version)}").collect()
 
-    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
+    def compact(self, table: Handle, layout: Layout) -> Compaction:
         conf = {}
         if layout.target_file_bytes is not None:
             size = str(layout.target_file_bytes)
             conf = {
                 f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
             }
-        now = first_able(self._form, lambda: spark, lambda engine: engine.describe(place))
+        now = self._form.current(table)
         order = ""
         if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
             columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)
             order = f" ZORDER BY ({', '.join(columns)})"
-        with one_writer(place.folder), configured(spark, conf):
-            rows = spark.sql(f"OPTIMIZE {place.table}{order}")
+        with one_writer(table.place.folder), configured(table.spark, conf):
+            rows = table.sql(f"OPTIMIZE {table.name}{order}")
             [row] = rows.select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
         return Compaction(row[0], row[1])
 
-    def position(
-        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
-    ) -> str | None:
+    def position(self, table: Handle, bookmark: Mapping[str, Any]) -> str | None:
         version = bookmark.get("version")
         if version is None:
             return None
-        [row] = spark.sql(f"DESCRIBE DETAIL {place.table}").select("id").collect()
+        [row] = table.sql(f"DESCRIBE DETAIL {table.name}").select("id").collect()
         return str(version) if bookmark.get("table_id") == row[0] else None
 
-    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+    def expire(self, table: Handle, plan: KeepPlan) -> Removal:
         """See `FormatHistory`. By the table's own retention: VACUUM knows of no younger files.
 
         Nothing is removed if that is too short for what must stay.
         """
-        keeps = interval_seconds(properties_of(spark, place).get(_RETENTION, _ONE_WEEK))
+        keeps = interval_seconds(table.properties().get(_RETENTION, _ONE_WEEK))
         since = plan.needed_since
         if since is not None and (time.time() - since) * (1 + _SKEW) > keeps:
             return Removal(left=f"{plan.kept[0].why} needs files that are older than {_RETENTION}")
-        with one_writer(place.folder):
-            spark.sql(f"VACUUM {place.table}").collect()
-            return Removal(0, vacuumed_files(spark, place))
+        with one_writer(table.place.folder):
+            table.sql(f"VACUUM {table.name}").collect()
+            return Removal(0, vacuumed_files(table))
 
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _ONE_WEEK = "interval 1 week"
 _SKEW = 0.01
 """Share of an age by which clocks of storage and driver may differ."""
+
+
+def _at_version(table: Handle, version: str) -> DataFrame:
+    """Return the rows that a table had in a version; raise Spark's error if it is gone."""
+    return table.sql(f"SELECT * FROM {table.name} VERSION AS OF {int(version)}")  # noqa: S608
 
 
 def _delta_commit(
@@ -226,75 +220,70 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
         listed = folders_of_tables(absolute(self._config.path), "metadata", self._options)
         return {".".join(folders): place_below(self._config.path, *folders) for folders in listed}
 
-    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+    def commits(self, table: Handle) -> Sequence[TableCommit]:
         """See `FormatHistory`. Snapshots that have expired are left out."""
-        snapshots = self._form.snapshots(spark, place)
-        log = spark.sql(
+        snapshots = self._form.snapshots(table)
+        log = table.sql(
             "SELECT unix_micros(made_current_at), snapshot_id "  # noqa: S608
-            f"FROM {place.table}.history ORDER BY made_current_at"
+            f"FROM {table.name}.history ORDER BY made_current_at"
         ).collect()
         return tuple(
             _iceberg_commit(micros, snapshot, *snapshots[snapshot])
             for micros, snapshot in _with_ancestors([(row[0], row[1]) for row in log], snapshots)
         )
 
-    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+    def obstacle(self, table: Handle, version: str) -> str | None:
         """See `FormatHistory`. Columns belong to the table; files expire with their snapshot."""
-        now = {field.name: field.dataType for field in spark.table(place.table).schema}
-        then = spark.sql(f"SELECT * FROM {place.table} VERSION AS OF {int(version)}")  # noqa: S608
-        for name, dtype in ((field.name, field.dataType) for field in then.schema):
+        now = {field.name: field.dataType for field in table.rows.schema}
+        then = _at_version(table, version).schema
+        for name, dtype in ((field.name, field.dataType) for field in then):
             kept = now.get(name)
             if kept is None or (_is_other(dtype, kept) and not iceberg_widens(dtype, kept)):
                 return f"its column '{name}' was dropped or replaced, and would be null"
         return None
 
-    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
-        with one_writer(place.folder):
-            if self._form.head(spark, place) != newest:
+    def restore(self, table: Handle, version: str, newest: str) -> None:
+        with one_writer(table.place.folder):
+            if self._form.head(table) != newest:
                 raise LostCommit
-            called(spark, place, "set_current_snapshot", f"snapshot_id => {int(version)}")
+            called(table, "set_current_snapshot", f"snapshot_id => {int(version)}")
 
-    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
+    def compact(self, table: Handle, layout: Layout) -> Compaction:
         """See `FormatHistory`. Snapshots do not expire."""
-        table = self._form.describe(spark, place)
-        if table is None:
+        now = self._form.describe(table)
+        if now is None:
             return Compaction()
-        parameters = ["strategy => 'sort'"] if table.properties.get("sort-order") else []
+        parameters = ["strategy => 'sort'"] if now.properties.get("sort-order") else []
         size = layout.target_file_bytes
         if size is not None:
             parameters.append(f"options => map('target-file-size-bytes', '{size}')")
-        with one_writer(place.folder):
-            [row] = called(spark, place, "rewrite_data_files", *parameters)
+        with one_writer(table.place.folder):
+            [row] = called(table, "rewrite_data_files", *parameters)
         return Compaction(row["rewritten_data_files_count"], row["added_data_files_count"])
 
-    def position(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        place: Place,  # noqa: ARG002
-        bookmark: Mapping[str, Any],
-    ) -> str | None:
+    def position(self, table: Handle, bookmark: Mapping[str, Any]) -> str | None:  # noqa: ARG002
         """See `FormatHistory`. Identifiers of snapshots differ between tables."""
         snapshot = bookmark.get("snapshot_id")
         return None if snapshot is None else str(snapshot)
 
-    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+    def expire(self, table: Handle, plan: KeepPlan) -> Removal:
         """See `FormatHistory`. Heads of branches and tags stay."""
         if not plan.has_earlier:
             return Removal()
         ids = [int(kept.commit.version) for kept in plan.kept]
-        with one_writer(place.folder):
-            snapshots = spark.table(f"{place.table}.snapshots")
+        with one_writer(table.place.folder):
+            snapshots = table.spark.table(f"{table.name}.snapshots")
             of_kept = F.when(F.col("snapshot_id").isin(ids), F.unix_micros("committed_at"))
             [(oldest, before)] = snapshots.agg(F.min(of_kept), F.count("*")).collect()
             parameters = f"older_than => {_time(oldest / 1e6)}", "retain_last => 1"
-            [row] = called(spark, place, "expire_snapshots", *parameters)
-            after = spark.table(f"{place.table}.snapshots").count()
+            [row] = called(table, "expire_snapshots", *parameters)
+            after = table.spark.table(f"{table.name}.snapshots").count()
         return Removal(before - after, sum(row))
 
-    def remove_orphans(self, spark: SparkSession, place: Place, before: float) -> int:
-        with one_writer(place.folder):
+    def remove_orphans(self, table: Handle, before: float) -> int:
+        with one_writer(table.place.folder):
             parameters = f"older_than => {_time(before)}"
-            return len(called(spark, place, "remove_orphan_files", parameters))
+            return len(called(table, "remove_orphan_files", parameters))
 
 
 def _time(at: float) -> str:

@@ -74,8 +74,7 @@ class LakeOperations(Operations):
     def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
 
         def look(table: OpenTable, conditions: Sequence[str], _: int) -> list[str]:
-            frame = table.spark().table((table.copy or table).place.table)
-            return list(rows_found(frame, conditions))
+            return list(rows_found((table.copy or table).rows, conditions))
 
         problems: list[str] = []
         for stream, table in self._held.waiting():
@@ -133,7 +132,7 @@ def verify_table(work: LakeWork, table: OpenTable, wanted: Verification) -> None
         DifferenceError: A repair would delete too many rows.
         DestinationError: The table does not exist.
     """
-    form, place, last = work.form, table.place, table.flushes[-1]
+    place, last = table.place, table.flushes[-1]
     flushes = work.all_flushes(table)
     if wanted.repair and not wanted.deletes:
         now: LakeTable | None = work.shaped(table, flushes)
@@ -143,8 +142,7 @@ def verify_table(work: LakeWork, table: OpenTable, wanted: Verification) -> None
         raise missing_table(place.shown, last.stream, repairs=True)
     frame = work.rows(table, flushes, now)
     part = work.part_of(table, frame, now, last.request.backfill)
-    rows = table.spark().table(place.table)
-    sides = compared_sides(frame, rows, now, last.request, wanted, part)
+    sides = compared_sides(frame, table.rows, now, last.request, wanted, part)
     missing = () if wanted.deletes else _missing_columns(work, now, flushes)
     result = sides.difference(last.stream, place.shown, missing)
     repaired = wanted.repaired(can_delete=sides.can_delete, part=part is not None)
@@ -157,9 +155,9 @@ def verify_table(work: LakeWork, table: OpenTable, wanted: Verification) -> None
         # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
         changes = repairs(sides, result, at).localCheckpoint()
         deleted = None if sides.hard_delete else sides.deleted
-        with view_of(table.spark(), changes) as view:
-            text = repair_sql(sides.keys, sides.source.columns, deleted, place.table, view)
-            form.execute(table.spark(), text, place, mark)
+        with view_of(table.spark, changes) as view:
+            text = repair_sql(sides.keys, sides.source.columns, deleted, table.name, view)
+            work.form.execute(table, text, mark)
     wanted.report(result)
 
 

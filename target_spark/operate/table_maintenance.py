@@ -28,6 +28,7 @@ from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
 from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
+    Handle,
     LostCommit,
     OpenTable,
     Place,
@@ -69,7 +70,7 @@ class TableMaintenance:
 
     def maintain(
         self,
-        spark: SparkSession,
+        table: Handle,
         history: TableHistory,
         layout: Layout,
         *,
@@ -84,36 +85,31 @@ class TableMaintenance:
             DestinationError: A note cannot be read.
             Exception: Spark's.
         """
-        kept, settings, place, now = self._kept, self._settings, history.place, time.time()
-        noted = (
-            note_file(self._config, place, stream).tokens() for stream in sorted(history.streams)
-        )
+        kept, settings, now = self._kept, self._settings, time.time()
+        notes = (note_file(self._config, table.place, name) for name in sorted(history.streams))
         plan = plan_keep(
             history,
             now,
             settings.keep_days * DAY,
-            tokens=frozenset(tokens).union(*noted),
-            readers=self._readers(spark, history),
+            tokens=frozenset(tokens).union(*(note.tokens() for note in notes)),
+            readers=self._readers(table),
             keeps_log=kept.keeps_log,
         )
         report = maintained(history, plan, dry_run=dry_run)
         if dry_run:
             return report
         if settings.compact or layout.compact:
-            report = replace(report, compacted=kept.compact(spark, place, layout))
+            report = replace(report, compacted=kept.compact(table, layout))
         if settings.expire:
-            report = replace(report, expired=kept.expire(spark, place, plan))
+            report = replace(report, expired=kept.expire(table, plan))
         if settings.remove_orphans:
             before = now - max(settings.keep_days, 1) * DAY
-            report = replace(report, orphans=kept.remove_orphans(spark, place, before))
+            report = replace(report, orphans=kept.remove_orphans(table, before))
         return report
 
-    def _readers(self, spark: SparkSession, history: TableHistory) -> dict[str, str]:
+    def _readers(self, table: Handle) -> dict[str, str]:
         """Return the versions at which readers of the table go on."""
-        results = (
-            (self._kept.position(spark, history.place, bookmark), who)
-            for who, bookmark in self._bookmarks
-        )
+        results = ((self._kept.position(table, mark), who) for who, mark in self._bookmarks)
         return {version: who for version, who in results if version is not None}
 
 
@@ -156,17 +152,17 @@ def look_after(
     maintains = config.maintenance.after_run
     if config.verification is not None or not (maintains or request.layout.compact):
         return
-    kept, spark, place = history_of(work.form, config), table.spark(), table.place
+    kept, place = history_of(work.form, config), table.place
     try:
         if work.now(table) is None:
             return
         if not maintains:
-            kept.compact(spark, place, request.layout)
+            kept.compact(table, request.layout)
             return
-        history = TableHistory(place.shown, place, kept.commits(spark, place))
+        history = TableHistory(place.shown, place, kept.commits(table))
         if history.commits:
             care = TableMaintenance(config, kept)
-            report = care.maintain(spark, history, request.layout, tokens=table.tried)
+            report = care.maintain(table, history, request.layout, tokens=table.tried)
             for line in report.lines():
                 _log.info("%s", line)
     except Exception as error:
@@ -235,7 +231,7 @@ class LakeTables:
     def why_not(self, history: TableHistory, commit: TableCommit) -> str | None:
         """Return why a table cannot return to a commit, in one line; None if it can."""
         try:
-            obstacle = self._kept.obstacle(self._spark, history.place, commit.version)
+            obstacle = self._kept.obstacle(self._handle(history.place), commit.version)
         except SingerSparkError:
             raise
         except Exception as error:
@@ -249,15 +245,16 @@ class LakeTables:
         Raises:
             DestinationError: It failed, or the table has changed since its history was read.
         """
-        place = history.place
+        table, newest = self._handle(history.place), history.newest.version
         try:
             with self._explained():
-                self._kept.restore(self._spark, place, commit.version, history.newest.version)
+                self._kept.restore(table, commit.version, newest)
         except LostCommit:
             raise DestinationError(
-                f"{place.shown} has changed meanwhile", hint="end all loads into it and run again"
+                f"{table.place.shown} has changed meanwhile",
+                hint="end all loads into it and run again",
             ) from None
-        sync_to_disk(place.folder)
+        sync_to_disk(table.place.folder)
 
     def maintain(self, history: TableHistory, *, dry_run: bool) -> Maintained:
         """Compact a table, and remove what nothing needs any more.
@@ -265,9 +262,10 @@ class LakeTables:
         Raises:
             DestinationError: It failed; the table can be read, and the maintenance repeated.
         """
+        table = self._handle(history.place)
         layout = stream_settings(self._config, min(history.streams)).layout
         with self._explained():
-            return self._maintenance.maintain(self._spark, history, layout, dry_run=dry_run)
+            return self._maintenance.maintain(table, history, layout, dry_run=dry_run)
 
     @cached_property
     def _maintenance(self) -> TableMaintenance:
@@ -287,13 +285,16 @@ class LakeTables:
     def _history(self, name: str, place: Place) -> TableHistory | None:
         try:
             with self._explained(passing=AnalysisException):
-                commits = self._kept.commits(self._spark, place)
+                commits = self._kept.commits(self._handle(place))
         except AnalysisException as error:
             if place.folder is not None:
                 raise explain(error, Where(file=place.folder), DestinationError) from error
             _log.debug("%s is not a table of this format: %s", place.shown, error)
             return None
         return TableHistory(name, place, commits) if commits else None
+
+    def _handle(self, place: Place) -> Handle:
+        return Handle(place, lambda: self._spark)
 
     @contextmanager
     def _explained(self, passing: type[Exception] | None = None) -> Iterator[None]:

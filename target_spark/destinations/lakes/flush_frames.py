@@ -23,7 +23,7 @@ from shared.maps.record_metadata import DELETED_AT
 from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part
-from target_spark.destinations.destination import ROW_ORIGIN, Flush, Refusal
+from target_spark.destinations.destination import ROW_ORIGIN, Refusal
 from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, TableFlush
 from target_spark.destinations.lakes.lake_sql import (
     MOST_VALUES,
@@ -34,7 +34,7 @@ from target_spark.destinations.lakes.lake_sql import (
 )
 from target_spark.destinations.lakes.lake_table import DEFAULT, literal_path, view_of
 from target_spark.tables.row_layout import project
-from target_spark.tables.table_changes import Projected, TableChange
+from target_spark.tables.table_changes import Projected
 
 ORDER = "__arrival"
 _ROWS_IN_PART = 1 << 40
@@ -156,7 +156,7 @@ def _value(value: Any, dtype: DataType) -> Any:
 _PART, _HELD = "__part", "__held"
 
 
-def refused_rows(spark: SparkSession, rows: TableFlush, rules: Sequence[RowRule]) -> list[Refusal]:
+def refused_rows(rows: TableFlush, rules: Sequence[RowRule]) -> list[Refusal]:
     """Return the rows of a flush that break a rule, in the order of arrival; by one Spark job.
 
     The parts of the flush tell the origins of their rows.
@@ -165,7 +165,7 @@ def refused_rows(spark: SparkSession, rows: TableFlush, rules: Sequence[RowRule]
         return []
     holds = (F.coalesce(F.expr(rule.condition), F.lit(False)) for rule in rules)
     number = F.coalesce(*(F.when(~one, F.lit(n)) for n, one in enumerate(holds))).alias("number")
-    frame = _as_stored(spark, rows).select(_PART, ROW_ORIGIN, number).where("number IS NOT NULL")
+    frame = _as_stored(rows).select(_PART, ROW_ORIGIN, number).where("number IS NOT NULL")
     places = {part.url.rpartition("/")[2]: n for n, part in enumerate(rows.flush.parts)}
     sources = {item.target: item.source for item in rows.change.projection}
     broken = sorted({(places[part], origin, n) for part, origin, n in frame.collect()})
@@ -182,11 +182,12 @@ def _reason(rule: RowRule, source: str | None) -> str:
     return f"{named}: {rule.reason}"
 
 
-def _as_stored(spark: SparkSession, rows: TableFlush) -> DataFrame:
+def _as_stored(rows: TableFlush) -> DataFrame:
     """Return the rows of a flush that do not only delete, with all columns of the table."""
     flush, request, projection = rows.flush, rows.request, rows.change.projection
     origin = StructField(ROW_ORIGIN, LongType())
-    frame = frame_of(spark, flush.parts, StructType([*flush.write.struct, origin]))
+    struct = StructType([*flush.write.struct, origin])
+    frame = frame_of(rows.table.spark, flush.parts, struct)
     frame = frame.select("*", F.col("_metadata.file_name").alias(_PART))
     beside = Projected(ROW_ORIGIN, ROW_ORIGIN, LongType()), Projected(_PART, _PART, StringType())
     frame = project(frame, (*projection, *beside))
@@ -198,7 +199,7 @@ def _as_stored(spark: SparkSession, rows: TableFlush) -> DataFrame:
     others = [field for field in rows.now.struct if field.name not in own]
     if others and request.is_upsert:
         keys = [targets[key] for key in request.keys]
-        return _with_held(frame, spark.table(rows.place.table), keys, others)
+        return _with_held(frame, rows.table.rows, keys, others)
     missing = [field for field in others if field.name not in frame.columns]
     return frame.withColumns({field.name: _default(field) for field in missing})
 
@@ -229,28 +230,28 @@ def _default(field: StructField) -> Column:
     return F.expr((field.metadata or {}).get(DEFAULT) or "NULL").cast(field.dataType)
 
 
-def appended(spark: SparkSession, flush: Flush, change: TableChange) -> DataFrame:
+def appended(rows: TableFlush) -> DataFrame:
     """Return all rows of a flush, projected to the table's columns."""
-    return project(frame_of(spark, flush.parts, flush.write.struct), change.projection)
+    flush = rows.flush
+    frame = frame_of(rows.table.spark, flush.parts, flush.write.struct)
+    return project(frame, rows.change.projection)
 
 
-def upserted(
-    form: LakeFormat, spark: SparkSession, rows: TableFlush, result: Keys | None
-) -> Committed:
+def upserted(form: LakeFormat, rows: TableFlush, result: Keys | None) -> Committed:
     """Merge a flush into a table: the newest row of each key; return what the commit tells.
 
     `result` is what `keys_in_parts` tells.
     """
-    flush, request, change = rows.flush, rows.request, rows.change
-    frame = appended(spark, flush, change)
+    table, flush, request, change = rows.table, rows.flush, rows.request, rows.change
+    frame = appended(rows)
     keys = [change.targets[key] for key in request.keys]
     ranges, count = result or key_ranges(frame, keys, rows.now.partitions)
     # Only a flush with repeated keys needs a sort by key.
     if count < flush.rows:
-        ordered = ordered_frame(spark, flush.parts, flush.write.struct)
+        ordered = ordered_frame(table.spark, flush.parts, flush.write.struct)
         newest = newest_rows(ordered, request.keys, [*request.order_by, ORDER])
         frame = project(newest, change.projection)
     plan = rows.merge_plan(ranges)
-    with view_of(spark, frame) as view:
-        form.execute(spark, merge_sql(plan, rows.place.table, view), rows.place, rows.mark)
-    return plan.result(form.changed_rows(spark, rows.place, rows.mark), count)
+    with view_of(table.spark, frame) as view:
+        form.execute(table, merge_sql(plan, table.name, view), rows.mark)
+    return plan.result(form.changed_rows(table, rows.mark), count)

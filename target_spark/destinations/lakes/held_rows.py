@@ -76,25 +76,23 @@ class HeldTables:
         ]
 
     def _check_base(self, table: OpenTable, stream: str) -> None:
-        form, spark, place = self._form, table.spark(), table.place
-        if self._work.repeat(table, stream, lambda _: form.published(spark, place)) != table.base:
+        if self._work.repeat(table, stream, lambda _: self._form.published(table)) != table.base:
             raise self._has_moved(table, stream)
 
     def _publish(self, table: OpenTable, stream: str) -> None:
-        form, spark, place = self._form, table.spark(), table.place
         if table.copy is not None:
             self._publish_copied(table, table.copy, stream)
-        elif not self._work.repeat(table, stream, lambda _: form.publish(spark, place)):
+        elif not self._work.repeat(table, stream, lambda _: self._form.publish(table)):
             raise self._has_moved(table, stream)
         sync_to_disk(table.place.folder)
         table.is_staged, table.copy = False, None
-        _log.info("stream '%s': its rows are published in %s", stream, place.shown)
+        _log.info("stream '%s': its rows are published in %s", stream, table.place.shown)
         if table.ending is not None:
             self._finish(table.ending)
 
     def copy(self, table: OpenTable, request: TableRequest) -> Committed | None:
         """Commit all that waits to a copy of the table; return what these commits tell."""
-        stream, form, spark = request.stream, self._form, table.spark()
+        stream, form = request.stream, self._form
         with table.lock:
             # 1. An overwrite has one commit for all flushes; other methods have one for each step.
             held = table.held if request.method == "overwrite" else steps_of(table.held)
@@ -103,14 +101,12 @@ class HeldTables:
                 return None
             folder = join(table.folder.pending, f"audit_{uuid.uuid4().hex[:12]}")
             place = form.copy_place(folder)
+            copy = OpenTable(place, table.session, table.folder, table.lock, held, is_copy=True)
             # 2. Remember the version that the copy rests on: `publish` refuses any other.
-            base = self._work.repeat(table, stream, lambda _: form.published(spark, table.place))
+            base = self._work.repeat(table, stream, lambda _: form.published(table))
             if base is not None:
-                self._work.repeat(
-                    table, stream, lambda _: form.copy(spark, table.place, base, place)
-                )
+                self._work.repeat(table, stream, lambda _: form.copy(table, base, copy))
             # 3. Commit to the copy what the table shall get.
-            copy = OpenTable(place, table.folder, table.spark, table.lock, held, is_copy=True)
             result = self._apply(copy, stream)
             table.held, table.base, table.copied, table.copy = held, base, result, copy
             _log.info("%s: what it will be is in %s", table.place.shown, place.shown)
@@ -169,7 +165,7 @@ class HeldTables:
 
     def _append_all(self, table: OpenTable, *_: object) -> Committed:
         """Append flushes of different columns."""
-        form, spark, place, flushes = self._form, table.spark(), table.place, table.flushes
+        form, flushes = self._form, table.flushes
         mark = self._work.mark(flushes)
         if self._work.is_stored(table, flushes[-1].token):
             return Committed()
@@ -177,24 +173,24 @@ class HeldTables:
         now = self._work.shaped(table, held)
         self._work.view(table, flushes[-1].request, now)
         bare = [replace(flush, request=replace(flush.request, keys=())) for flush in held]
-        form.append(spark, self._work.rows(table, bare, now), place, mark)
-        return Committed(form.changed_rows(spark, place, mark))
+        form.append(table, self._work.rows(table, bare, now), mark)
+        return Committed(form.changed_rows(table, mark))
 
     def _take_rows(self, table: OpenTable, copy: OpenTable, stream: str) -> Committed:
         """Replace all rows by those of the copy."""
-        form, spark, place, flushes = self._form, table.spark(), table.place, table.flushes
+        form, flushes = self._form, table.flushes
         run = next(map(run_of, table.tried), "")
         if flushes and self._work.is_stored(table, flushes[-1].token):
             return Committed()
         if flushes:
             now = self._work.shaped(table, self._work.all_flushes(table))
             self._work.view(table, flushes[-1].request, now)
-        newest, marks = form.since(spark, place, table.base)
+        newest, marks = form.since(table, table.base)
         # Commits of this run (new columns) may lie between; those of others would be lost.
         if any(mark is None or mark.run != run for mark in marks):
             raise self._has_moved(table, stream)
         mark = self._work.mark(flushes) if flushes else Mark(run, stream, ACTIVATION)
-        form.take_rows(spark, copy.place, place, newest, mark)
+        form.take_rows(table, copy, newest, mark)
         return Committed()
 
     def outlives_run(self, table: OpenTable) -> bool:

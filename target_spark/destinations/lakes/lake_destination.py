@@ -31,6 +31,7 @@ from target_spark.destinations.folders.stored_folder import folder_at
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
+    Handle,
     LakeTable,
     OpenTable,
     Place,
@@ -186,14 +187,12 @@ class LakeDestination(Destination):
         return self._described(request) is not None
 
     def _described(self, request: TableRequest) -> LakeTable | None:
-        place = self._form.place(request.name)
+        table = Handle(self._form.place(request.name), cache(self._own_session))
         return past_conflicts(
-            lambda _: first_able(
-                self._form, self._own_session, lambda engine: engine.describe(place)
-            ),
+            lambda _: first_able(self._form, lambda engine: engine.describe(table)),
             self._form.conflicts,
             Where(stream=request.stream),
-            shown=place.shown,
+            shown=table.place.shown,
         )
 
     def lease(self, request: TableRequest) -> Lease | None:
@@ -251,7 +250,7 @@ class LakeDestination(Destination):
                 base = place.folder or join(self._parts_root, folder_name(place.shown))
                 run = uuid.uuid4().hex[:12]
                 folder = folder_at(base, run, self._options, self._search).open(restores=False)
-                self._tables[key] = OpenTable(place, folder, cache(self._own_session), lock)
+                self._tables[key] = OpenTable(place, cache(self._own_session), folder, lock)
             return self._tables[key]
 
     def _check_alone(self, stream: str, place: Place) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from shared.maps.record_metadata import DELETED_AT
@@ -16,7 +16,7 @@ from target_spark.core.balance import Committed
 from target_spark.core.load_plans import EVOLVE, TableName, TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan, RowRule, not_null_rules
-from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place
+from target_spark.destinations.lakes.lake_table import Handle, LakeTable, Mark, Place
 from target_spark.tables.evolution import Planner
 from target_spark.tables.table_changes import (
     OURS,
@@ -37,7 +37,7 @@ class TableFlush:
     `request` is its request with columns of the format, and `change` the projection of its rows.
     """
 
-    place: Place
+    table: Handle
     flush: Flush
     request: TableRequest
     now: LakeTable
@@ -75,15 +75,15 @@ class TableEngine(ABC):
     """
 
     @abstractmethod
-    def describe(self, place: Place) -> LakeTable | None:
+    def describe(self, table: Handle) -> LakeTable | None:
         """Return the current table, never from a cache; None if there is none."""
 
     @abstractmethod
-    def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
+    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
         """Create the table of `change.create`; keep one that was created concurrently."""
 
     @abstractmethod
-    def alter(self, place: Place, change: TableChange, request: TableRequest, mark: Mark) -> None:
+    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
         """Change the columns of a table: see `LakeFormat.alter`."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class TableEngine(ABC):
 
     @abstractmethod
     def exchange(
-        self, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
+        self, table: Handle, flushes: Sequence[Flush], plan: Planner, mark: Mark
     ) -> Committed | None:
         """Make the parts of all flushes of a run the only files of a table, created if missing.
 
@@ -108,12 +108,12 @@ class TableEngine(ABC):
         """
 
     @abstractmethod
-    def may_have_older(self, place: Place, version: int) -> bool:
+    def may_have_older(self, table: Handle, version: int) -> bool:
         """Return whether a table may have rows of versions below this one."""
 
     @abstractmethod
     def edit(
-        self, place: Place, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
+        self, table: Handle, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
     ) -> None:
         """Remove or mark the rows of older versions, in one commit with the mark.
 
@@ -121,12 +121,12 @@ class TableEngine(ABC):
         """
 
     @abstractmethod
-    def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
+    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
         """Return the marks of the newest commits: see `LakeFormat.marks`."""
 
 
 class LakeFormat(ABC):
-    """One table format. `spark` is a session of the table alone: its conf may be set freely.
+    """One table format. The session is one of the table alone: its conf may be set freely.
 
     `frame` has all columns of the table, in any order; `mark` is that of the commit, `names` are
     those of the stream's columns in the table.
@@ -164,13 +164,11 @@ class LakeFormat(ABC):
         """Return the columns with types of the format; values are cast to them."""
 
     @abstractmethod
-    def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
+    def describe(self, table: Handle) -> LakeTable | None:
         """Return the current table, never from a cache; None if there is none."""
 
     @abstractmethod
-    def create(
-        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
-    ) -> None:
+    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
         """Create the table of `change.create`; keep one that was created concurrently."""
 
     def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
@@ -197,52 +195,37 @@ class LakeFormat(ABC):
         return ()
 
     @abstractmethod
-    def alter(
-        self,
-        spark: SparkSession,
-        place: Place,
-        change: TableChange,
-        request: TableRequest,
-        mark: Mark,
-    ) -> None:
+    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
         """Add and widen columns, drop NOT NULL, change partitions; store `change.mapping` first.
 
         Its commits carry the mark, if they are among those that `marks` lists.
         """
 
     @abstractmethod
-    def append(
-        self,
-        spark: SparkSession,
-        frame: DataFrame,
-        place: Place,
-        mark: Mark,
-        base: str | None = None,
-    ) -> None:
+    def append(self, table: Handle, frame: DataFrame, mark: Mark, base: str | None = None) -> None:
         """Append rows in one commit with the mark.
 
         It may have been made since `base` (see `head`), so that it must fail if other programs have
         appended rows; None if it cannot have been made.
         """
 
-    def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
+    def head(self, table: Handle) -> str | None:  # noqa: ARG002
         """Return the table's newest commit; None if the format rejects repeated commits itself."""
         return None
 
     @abstractmethod
-    def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
+    def execute(self, table: Handle, statement: str, mark: Mark) -> None:
         """Run MERGE, UPDATE or DELETE in one commit with the mark."""
 
     @abstractmethod
-    def version(self, spark: SparkSession, place: Place) -> str | None:
+    def version(self, table: Handle) -> str | None:
         """Return the table's version, which every commit changes; None if there is no table."""
 
     @abstractmethod
     def replace(
         self,
-        spark: SparkSession,
+        table: Handle,
         frame: DataFrame,
-        place: Place,
         change: TableChange,
         request: TableRequest,
         mark: Mark,
@@ -258,13 +241,11 @@ class LakeFormat(ABC):
         """
 
     @abstractmethod
-    def replace_range(
-        self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
-    ) -> None:
+    def replace_range(self, table: Handle, frame: DataFrame, condition: str, mark: Mark) -> None:
         """Replace the rows of a condition in SQL by others that meet it, in one commit."""
 
     @abstractmethod
-    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
+    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
         """Return the marks of the last `limit` commits, newest first; None for others' commits.
 
         Commits that keep all rows (compactions) may be left out.
@@ -272,8 +253,7 @@ class LakeFormat(ABC):
 
     def changed_rows(
         self,
-        spark: SparkSession,  # noqa: ARG002
-        place: Place,  # noqa: ARG002
+        table: Handle,  # noqa: ARG002
         mark: Mark,  # noqa: ARG002
         *,
         versions: bool = False,  # noqa: ARG002
@@ -285,7 +265,7 @@ class LakeFormat(ABC):
         """
         return None
 
-    def stage(self, spark: SparkSession, place: Place) -> str | None:
+    def stage(self, table: Handle) -> str | None:
         """Let all later commits of the session go to the branch; may be repeated.
 
         Returns:
@@ -293,11 +273,11 @@ class LakeFormat(ABC):
         """
         raise NotImplementedError
 
-    def published(self, spark: SparkSession, place: Place) -> str | None:
+    def published(self, table: Handle) -> str | None:
         """Return the newest published commit, by default the newest of all; None without one."""
-        return self.version(spark, place)
+        return self.version(table)
 
-    def publish(self, spark: SparkSession, place: Place) -> bool:
+    def publish(self, table: Handle) -> bool:
         """Make the branch the table, in one step, and remove it; may be repeated.
 
         Returns:
@@ -309,22 +289,18 @@ class LakeFormat(ABC):
         """Return the location of a copy in a folder of this run."""
         raise NotImplementedError
 
-    def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
+    def copy(self, table: Handle, version: str, copy: Handle) -> None:
         """Make a table with the rows of another one, without reading them."""
         raise NotImplementedError
 
-    def since(
-        self, spark: SparkSession, place: Place, base: str | None
-    ) -> tuple[str, Sequence[Mark | None]]:
+    def since(self, table: Handle, base: str | None) -> tuple[str, Sequence[Mark | None]]:
         """Return the newest version, and the marks of commits after `base`; None for others'.
 
         None, or a version that is not known, stands for that of the first commit.
         """
         raise NotImplementedError
 
-    def take_rows(
-        self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
-    ) -> None:
+    def take_rows(self, table: Handle, copy: Handle, version: str, mark: Mark) -> None:
         """Replace all rows of a table by those of its copy, in one commit with the mark.
 
         Raises:

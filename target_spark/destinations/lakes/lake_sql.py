@@ -294,6 +294,12 @@ def properties_sql(values: Mapping[str, str]) -> str:
     return f"({', '.join(pairs)})"
 
 
+def set_properties(new: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the ALTER TABLE action that sets those properties that a table lacks, if any."""
+    wanted = {name: text for name, text in new.items() if now.get(name) != text}
+    return [f"SET TBLPROPERTIES {properties_sql(wanted)}"] if wanted else []
+
+
 NAMES_PROPERTY = "target_spark.column_names"
 """Table property with the stream's names of renamed columns."""
 

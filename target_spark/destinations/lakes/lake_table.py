@@ -24,7 +24,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -89,6 +89,51 @@ class LakeTable:
     size: int | None = None
     spec: tuple[str, ...] = ()
     computed: frozenset[str] = frozenset()
+
+
+@dataclass
+class Handle:
+    """A table, and the session for work on it.
+
+    Attributes:
+        place: Location of the table.
+        session: Returns its own session, always the same; starts Spark if it has not been started.
+    """
+
+    place: Place
+    session: Callable[[], SparkSession]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the table in SQL text."""
+        return self.place.table
+
+    @property
+    def spark(self) -> SparkSession:
+        """Return the session of the table."""
+        return self.session()
+
+    @property
+    def rows(self) -> DataFrame:
+        """Return the rows of the table."""
+        return self.spark.table(self.name)
+
+    def sql(self, statement: str) -> DataFrame:
+        """Return what a statement yields."""
+        return self.spark.sql(statement)
+
+    def alter(self, *actions: str) -> None:
+        """Run ALTER TABLE, once for each of these actions."""
+        for action in actions:
+            self.sql(f"ALTER TABLE {self.name} {action}")
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties of the table."""
+        return {row[0]: row[1] for row in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
+
+    def overwrite(self, frame: DataFrame, condition: Column | None = None) -> None:
+        """Replace the rows of a condition, by default all of them, in one commit."""
+        frame.writeTo(self.name).overwrite(F.lit(True) if condition is None else condition)
 
 
 _IN_CATALOGS = NameRules(style="clean", max_bytes=128, ignore_case=True)
@@ -328,13 +373,11 @@ def run_of(token: str) -> str:
 
 
 @dataclass
-class OpenTable:
+class OpenTable(Handle):
     """A table that a stream of this run uses.
 
     Attributes:
-        place: Location of the table.
         folder: Folder for its parts.
-        spark: Returns its own session, always the same; starts Spark if it has not been started.
         lock: Allows one commit at a time.
         held: What waits for the end of the run: with `overwrite`, or until it is audited.
         tried: Tokens of flushes whose commit has been tried.
@@ -347,9 +390,7 @@ class OpenTable:
         is_copy: Whether it is such a copy.
     """
 
-    place: Place
     folder: TableFolder
-    spark: Callable[[], SparkSession]
     lock: Any
     held: list[Step] = field(default_factory=list)
     tried: set[str] = field(default_factory=set)

@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
 from shared.errors import DestinationError, SettingsError, Where
@@ -68,24 +67,19 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def first_able(
-    form: LakeFormat, spark: Callable[[], SparkSession], work: Callable[[TableEngine], T]
-) -> T:
-    """Return what `work` returns for the first engine that can do it: a package, or else Spark.
-
-    `spark` returns the session of a table, and starts Spark if it has not been started.
-    """
+def first_able(form: LakeFormat, work: Callable[[TableEngine], T]) -> T:
+    """Return what `work` returns for the first engine that can do it: a package, or else Spark."""
     for package in form.packages:
         with suppress(NeedsSparkError):
             return work(package)
-    return work(spark_engine(form, spark))
+    return work(spark_engine(form))
 
 
-def spark_engine(form: LakeFormat, spark: Callable[[], SparkSession]) -> SparkEngine:
-    """Return Spark as the engine of a table; see `first_able`."""
+def spark_engine(form: LakeFormat) -> SparkEngine:
+    """Return Spark as the engine of a format; see `first_able`."""
     from target_spark.destinations.lakes.spark_engine import SparkEngine  # noqa: PLC0415
 
-    return SparkEngine(form, spark)
+    return SparkEngine(form)
 
 
 def first_of(*attempts: Callable[[], T]) -> T:
@@ -152,7 +146,7 @@ class LakeWork:
     ) -> tuple[LakeTable, TableChange] | None:
         """Create the table for the rows; return what `shape` returns, None if others were first."""
         form, change = self.form, self.plan(None, request)
-        first_able(form, table.spark, lambda engine: engine.create(table.place, change, request))
+        first_able(form, lambda engine: engine.create(table, change, request))
         if not table.is_copy:
             self.destination.changed(request.stream, change_lines(change))
         now = self.now(table)
@@ -168,13 +162,11 @@ class LakeWork:
     def _alter(
         self, table: OpenTable, change: TableChange, request: TableRequest, mark: Mark
     ) -> None:
-        first_able(
-            self.form, table.spark, lambda engine: engine.alter(table.place, change, request, mark)
-        )
+        first_able(self.form, lambda engine: engine.alter(table, change, request, mark))
 
     def now(self, table: OpenTable) -> LakeTable | None:
         """Return what the table has now; None if it does not exist."""
-        return first_able(self.form, table.spark, lambda engine: engine.describe(table.place))
+        return first_able(self.form, lambda engine: engine.describe(table))
 
     def plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         """Return how the table must change for a request; raise if it must not."""
@@ -219,20 +211,20 @@ class LakeWork:
 
     def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
         """Rewrite the whole table for columns whose types cannot be widened in place."""
-        form, spark, place = self.form, table.spark(), table.place
+        form, shown = self.form, table.place.shown
         if form.branch is not None:
             raise SettingsError(
-                f"{place.shown} must be rewritten with other types, which a branch cannot have",
+                f"{shown} must be rewritten with other types, which a branch cannot have",
                 where=Where(stream=request.stream, setting="write_audit_publish"),
                 hint="load once without it, or set `type_conflicts` to `suffix`",
             )
-        version = form.version(spark, place)
+        version = form.version(table)
         now = self.now(table)
         change = self.plan(now, request)
         if now is None or not change.rewrite:
             return  # Another has done it.
-        frame, whole = spark_engine(form, table.spark).recast(place, now, change)
-        form.replace(spark, frame, place, whole, request, mark, version)
+        frame, whole = spark_engine(form).recast(table, now, change)
+        form.replace(table, frame, whole, request, mark, version)
 
     def shaped(self, table: OpenTable, flushes: Sequence[Flush]) -> LakeTable:
         """Evolve the table for all flushes; return it."""
@@ -244,13 +236,13 @@ class LakeWork:
     def rows(self, table: OpenTable, flushes: Sequence[Flush], now: LakeTable) -> DataFrame:
         """Return the rows of all flushes as the table would store them."""
         settable = [replace(one, request=self.settable(now, one.request)) for one in flushes]
-        engine = spark_engine(self.form, table.spark)
-        return engine.rows_of_run(settable, self._plan_any, now.struct, now.names)
+        engine, plan = spark_engine(self.form), self._plan_any
+        return engine.rows_of_run(table.spark, settable, plan, now.struct, now.names)
 
     def view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""
         if request.view is not None and table.view != request.view and not table.is_copy:
-            table.spark().sql(view_sql(table.place, request, now.names))
+            table.sql(view_sql(table.place, request, now.names))
             table.view = request.view
 
     def part_of(
@@ -296,7 +288,7 @@ class LakeWork:
         form, where, shown = self.form, Where(stream=stream), table.place.shown
         with ExitStack() as stack:
             if any(differs_by_case(flush.write.struct) for flush in flushes):
-                stack.enter_context(configured(table.spark(), BY_CASE))
+                stack.enter_context(configured(table.spark, BY_CASE))
             return past_conflicts(work, form.conflicts, where, shown=shown, refusals=form.refusals)
 
     def mark(self, flushes: Sequence[Flush]) -> Mark:
@@ -322,13 +314,13 @@ class LakeWork:
         return held_part(note, self._marks(table, HISTORY + 2 * len(note.tokens)), stream)
 
     def _marks(self, table: OpenTable, limit: int) -> Iterable[Mark | None]:
-        return first_able(self.form, table.spark, lambda engine: engine.marks(table.place, limit))
+        return first_able(self.form, lambda engine: engine.marks(table, limit))
 
     def stage(self, table: OpenTable) -> None:
         """Let all commits to an existing table wait for their publication, if that is wanted."""
         form = self.form
         if form.branch is not None and not table.is_staged:
-            table.base = form.stage(table.spark(), table.place)
+            table.base = form.stage(table)
             table.is_staged = True
             _log.info("%s: commits go to branch '%s'", table.place.shown, form.branch)
 
@@ -339,7 +331,7 @@ class LakeWork:
         is_again = flush.token in table.tried
         if is_again:
             # Before the search: a commit after it makes this one fail.
-            base = form.head(table.spark(), table.place)
+            base = form.head(table)
             if self.is_stored(table, flush.token):
                 return None
         table.tried.add(flush.token)
@@ -351,9 +343,9 @@ class LakeWork:
             return Committed(0)
         # 3. Commit the rows, with the token in the commit itself: both or none are in the table.
         mark = self.mark([flush])
-        rows = TableFlush(table.place, flush, request, now, change, mark)
+        rows = TableFlush(table, flush, request, now, change, mark)
         keys = keys_in_parts(rows) if request.is_upsert else None
-        return first_able(self.form, table.spark, lambda engine: engine.load(rows, keys, base))
+        return first_able(self.form, lambda engine: engine.load(rows, keys, base))
 
     def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
         """Replace rows by those of all flushes that wait: one attempt."""
@@ -366,9 +358,7 @@ class LakeWork:
         form, flushes = self.form, self.all_flushes(table)
         plan, mark = self._plan_any, self.mark(flushes)
         if last.request.view is None and not table.is_copy:
-            done = first_able(
-                self.form, table.spark, lambda one: one.exchange(table.place, flushes, plan, mark)
-            )
+            done = first_able(form, lambda engine: engine.exchange(table, flushes, plan, mark))
             if done is not None:
                 return done
         now = self.now(table)
@@ -380,8 +370,8 @@ class LakeWork:
             return self._replace_rows(table, None)
         names = {} if now is None else now.names
         # Else the table may change in any respect, in one commit that readers see whole.
-        frame, change, request = spark_engine(form, table.spark).overwritten(flushes, plan, names)
-        form.replace(table.spark(), frame, table.place, change, request, mark)
+        frame, change, request = spark_engine(form).overwritten(table, flushes, plan, names)
+        form.replace(table, frame, change, request, mark)
         self.view(table, request, LakeTable(frame.schema, change.mapping))
         return self._replaced(table, request, mark)
 
@@ -395,21 +385,20 @@ class LakeWork:
         condition = self.part_of(table, frame, now, backfill)
         if condition is None:
             change = self.plan(now, request)
-            form.replace(table.spark(), frame, table.place, change, request, mark)
+            form.replace(table, frame, change, request, mark)
         else:
-            form.replace_range(table.spark(), frame, table.place, condition, mark)
+            form.replace_range(table, frame, condition, mark)
         self.view(table, request, now)
         return self._replaced(table, request, mark)
 
     def _replaced(self, table: OpenTable, request: TableRequest, mark: Mark) -> Committed:
-        changed, has_keys = self.form.changed_rows(table.spark(), table.place, mark), request.keys
+        changed, has_keys = self.form.changed_rows(table, mark), request.keys
         may_skip = bool(has_keys) and request.hard_delete
         return Committed(changed, by_key=bool(has_keys), may_skip=may_skip)
 
     def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
         """Remove or mark older rows; return whether the table has any, marked ones included."""
-        place, first = table.place, partial(first_able, self.form, table.spark)
-        if not first(lambda engine: engine.may_have_older(place, edit.version)):
+        if not first_able(self.form, lambda one: one.may_have_older(table, edit.version)):
             return False
         now = self.now(table)
         if now is None:
@@ -421,7 +410,7 @@ class LakeWork:
         run = next(map(run_of, table.tried), "")
         mark = Mark(run, request.stream, ACTIVATION)
         columns = version, deleted
-        first(lambda engine: engine.edit(place, now, columns, edit, mark))
+        first_able(self.form, lambda engine: engine.edit(table, now, columns, edit, mark))
         return True
 
     def _plan_any(

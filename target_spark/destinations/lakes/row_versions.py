@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, TimestampType
 
@@ -171,7 +171,7 @@ def _state(frame: DataFrame, columns: VersionColumns) -> SparkColumn:
     return F.struct(*(part.alias(f"c{number}") for number, part in enumerate(parts)))
 
 
-def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float) -> Committed:
+def versioned(form: LakeFormat, rows: TableFlush, at: float) -> Committed:
     """Add the rows of a flush as versions of their keys; return what the commit tells.
 
     The MERGE reads the table for its source too: formats compare both reads with the commits of
@@ -180,21 +180,21 @@ def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float
     The request has the columns of versions; `at` is the time of records that have none, in seconds
     since the epoch.
     """
-    flush, change, place = rows.flush, rows.change, rows.place
+    table, flush, change = rows.table, rows.flush, rows.change
     columns = _version_columns(rows.request, rows.now, change)
     items = {item.target: item for item in change.projection}
-    ordered = ordered_frame(spark, flush.parts, flush.write.struct)
+    ordered = ordered_frame(table.spark, flush.parts, flush.write.struct)
     order = Projected(ORDER, ORDER, LongType())
     frame = project(ordered, (*change.projection, order))
     partitions = rows.now.partitions
     result = part_keys(flush.parts, [items[key] for key in columns.keys], partitions)
     ranges, _ = result or key_ranges(frame, columns.keys, partitions)
-    table = spark.table(place.table).alias(TARGET).where(near(ranges) or "true")
+    stored = table.rows.alias(TARGET).where(near(ranges) or "true")
     names = columns.valid_to, columns.is_current
-    with view_of(spark, version_steps(frame, table, columns, at)) as view:
-        statement = versions_sql(ranges, list(items), *names, place.table, view)
-        form.execute(spark, statement, place, rows.mark)
-    reported = form.changed_rows(spark, place, rows.mark, versions=True)
+    with view_of(table.spark, version_steps(frame, stored, columns, at)) as view:
+        statement = versions_sql(ranges, list(items), *names, table.name, view)
+        form.execute(table, statement, rows.mark)
+    reported = form.changed_rows(table, rows.mark, versions=True)
     return Committed(reported, by_key=True, may_skip=True)
 
 

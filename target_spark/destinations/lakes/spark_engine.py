@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -29,7 +29,7 @@ from target_spark.destinations.lakes.flush_frames import (
 )
 from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, TableEngine, TableFlush
 from target_spark.destinations.lakes.lake_sql import activate_sql
-from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, configured
+from target_spark.destinations.lakes.lake_table import Handle, LakeTable, Mark, configured
 from target_spark.destinations.lakes.row_versions import versioned
 from target_spark.tables.evolution import Planner, struct_of_columns, whole_change
 from target_spark.tables.row_layout import project
@@ -41,36 +41,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparkEngine(TableEngine):
-    """Spark, which can do all that a format allows; for `spark` see `lake_work.first_able`."""
+    """Spark, which can do all that a format allows."""
 
     form: LakeFormat
-    spark: Callable[[], SparkSession]
 
-    def describe(self, place: Place) -> LakeTable | None:
-        return self.form.describe(self.spark(), place)
+    def describe(self, table: Handle) -> LakeTable | None:
+        return self.form.describe(table)
 
-    def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
-        self.form.create(self.spark(), place, change, request)
+    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+        self.form.create(table, change, request)
 
-    def alter(self, place: Place, change: TableChange, request: TableRequest, mark: Mark) -> None:
-        self.form.alter(self.spark(), place, change, request, mark)
+    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
+        self.form.alter(table, change, request, mark)
 
     def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
-        form, spark, flush, request = self.form, self.spark(), rows.flush, rows.request
+        form, table, flush, request = self.form, rows.table, rows.flush, rows.request
         if flush.write.row_origin is not None:
-            refused = refused_rows(spark, rows, form.row_rules(rows.now))
+            refused = refused_rows(rows, form.row_rules(rows.now))
             if refused:
                 raise RefusedByStoreError(refused[0].reason, refused)
         before = rows.now.size
         size = None if before is None else before + sum(part.size for part in flush.parts)
-        with configured(spark, form.light(size)):
+        with configured(table.spark, form.light(size)):
             if request.method == "history":
-                return versioned(form, spark, rows, at=time.time())
+                return versioned(form, rows, at=time.time())
             if request.is_upsert:
-                return upserted(form, spark, rows, keys)
-            frame = appended(spark, flush, rows.change)
-            form.append(spark, frame, rows.place, rows.mark, base)
-            return Committed(form.changed_rows(spark, rows.place, rows.mark))
+                return upserted(form, rows, keys)
+            form.append(table, appended(rows), rows.mark, base)
+            return Committed(form.changed_rows(table, rows.mark))
 
     def exchange(self, *_: Any) -> None:
         """See `TableEngine`. Spark writes rows."""
@@ -81,20 +79,20 @@ class SparkEngine(TableEngine):
 
     def edit(
         self,
-        place: Place,
+        table: Handle,
         now: LakeTable,  # noqa: ARG002
         columns: tuple[str, str],
         edit: VersionEdit,
         mark: Mark,
     ) -> None:
-        statement = activate_sql(place.table, *columns, edit.version, edit.marked_at)
-        self.form.execute(self.spark(), statement, place, mark)
+        statement = activate_sql(table.name, *columns, edit.version, edit.marked_at)
+        self.form.execute(table, statement, mark)
 
-    def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
-        return self.form.marks(self.spark(), place, limit)
+    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
+        return self.form.marks(table, limit)
 
     def overwritten(
-        self, flushes: Sequence[Flush], plan: Planner, names: Mapping[str, str]
+        self, table: Handle, flushes: Sequence[Flush], plan: Planner, names: Mapping[str, str]
     ) -> tuple[DataFrame, TableChange, TableRequest]:
         """Return the rows of a whole run for a table to replace.
 
@@ -107,11 +105,13 @@ class SparkEngine(TableEngine):
         """
         change = whole_change([flush.request for flush in flushes], plan, names)
         request = replace(flushes[-1].request, struct=_stream_of(change))
-        table = struct_of_columns(change.create or ())
-        return self.rows_of_run(flushes, plan, table, change.mapping), change, request
+        struct = struct_of_columns(change.create or ())
+        frame = self.rows_of_run(table.spark, flushes, plan, struct, change.mapping)
+        return frame, change, request
 
     def rows_of_run(
         self,
+        spark: SparkSession,
         flushes: Sequence[Flush],
         plan: Planner,
         table: StructType,
@@ -125,7 +125,6 @@ class SparkEngine(TableEngine):
             [StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in table]
         )
         last = flushes[-1].request
-        spark = self.spark()
         order = (Projected(ORDER, ORDER, LongType()),) if last.keys else ()
         frames: list[DataFrame] = []
         before = 0
@@ -152,7 +151,7 @@ class SparkEngine(TableEngine):
         return frame
 
     def recast(
-        self, place: Place, now: LakeTable, change: TableChange
+        self, table: Handle, now: LakeTable, change: TableChange
     ) -> tuple[DataFrame, TableChange]:
         """Return a table's rows with new types for some columns, and the change to rewrite it."""
         types = dict(change.rewrite)
@@ -164,7 +163,7 @@ class SparkEngine(TableEngine):
             comment = (field.metadata or {}).get("comment")
             columns.append(Column(field.name, field.name, dtype, field.nullable, comment))
         whole = replace(change, create=tuple(columns), mapping={**now.names, **change.mapping})
-        return project(self.spark().table(place.table), tuple(items)), whole
+        return project(table.rows, tuple(items)), whole
 
 
 def _stream_of(change: TableChange) -> StructType:

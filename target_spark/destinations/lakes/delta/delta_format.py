@@ -54,9 +54,10 @@ from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     names_property,
     not_null_rules,
-    properties_sql,
+    set_properties,
 )
 from target_spark.destinations.lakes.lake_table import (
+    Handle,
     LakeTable,
     LostCommit,
     Mark,
@@ -154,53 +155,50 @@ class DeltaFormat(LakeFormat):
             return {}
         return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **NO_CODE}
 
-    def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
+    def describe(self, table: Handle) -> LakeTable | None:
         try:
-            struct = spark.table(place.table).schema
+            struct = table.rows.schema
         except Exception as error:
             if _NOT_THERE.search(str(error)):
                 return None
             raise
-        properties = properties_of(spark, place)
+        properties = table.properties()
         if may_compute(properties):
-            struct = self._logged(spark, place, struct)
+            struct = self._logged(table, struct)
         names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
-        folder = place.folder
+        folder = table.place.folder
         size = None if folder is None else first_of(lambda: table_size(folder), lambda: None)
-        rows = spark.sql(f"DESCRIBE TABLE {place.table}").collect()
+        rows = table.sql(f"DESCRIBE TABLE {table.name}").collect()
         partitions = tuple(partition_columns([row[0] for row in rows]))
         computed = computed_columns(struct)
         struct = with_column_defaults(struct)
         return LakeTable(struct, names, partitions, properties, size, computed=computed)
 
-    def _current(self, spark: SparkSession, place: Place) -> LakeTable | None:
-        return first_able(self, lambda: spark, lambda engine: engine.describe(place))
+    def current(self, table: Handle) -> LakeTable | None:
+        """Return the current table, as the first engine that can tell it does."""
+        return first_able(self, lambda engine: engine.describe(table))
 
-    def _logged(self, spark: SparkSession, place: Place, struct: StructType) -> StructType:
+    def _logged(self, table: Handle, struct: StructType) -> StructType:
         """Return the columns with the metadata that Spark hides, read once for each schema."""
-        key = place.table, struct.json()
+        key = table.name, struct.json()
         if key not in self._computing:
-            [row] = spark.sql(f"DESCRIBE DETAIL {place.table}").select("location").collect()
-            self._computing[key] = logged_struct(spark, row[0])
+            [row] = table.sql(f"DESCRIBE DETAIL {table.name}").select("location").collect()
+            self._computing[key] = logged_struct(table.spark, row[0])
         return self._computing[key]
 
     def row_rules(self, now: LakeTable) -> Sequence[RowRule]:
         return [*not_null_rules(now.struct, inside_null=True), *delta_rules(now)]
 
-    def create(
-        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
-    ) -> None:
-        with one_writer(place.folder), configured(spark, self.light(0)):
-            self._create(spark, place, change, request)
+    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+        with one_writer(table.place.folder), configured(table.spark, self.light(0)):
+            self._create(table, change, request)
 
-    def _create(
-        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
-    ) -> None:
-        if place.folder is None:
-            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {place.table.rpartition('.')[0]}")
+    def _create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+        if table.place.folder is None:
+            table.sql(f"CREATE SCHEMA IF NOT EXISTS {table.name.rpartition('.')[0]}")
         columns = ", ".join(map(column_sql, change.create or ()))
-        head = f"CREATE TABLE IF NOT EXISTS {place.table} ({columns})"
-        spark.sql(f"{head} {table_clauses(change, request)}")
+        head = f"CREATE TABLE IF NOT EXISTS {table.name} ({columns})"
+        table.sql(f"{head} {table_clauses(change, request)}")
 
     def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
         """See `LakeFormat`. The first widened column makes a feature necessary to read a table."""
@@ -214,127 +212,109 @@ class DeltaFormat(LakeFormat):
 
     def alter(
         self,
-        spark: SparkSession,
-        place: Place,
+        table: Handle,
         change: TableChange,
         request: TableRequest,  # noqa: ARG002
         mark: Mark,
     ) -> None:
-        with one_writer(place.folder), self._marked(spark, mark):
-            self._alter(spark, place, change)
+        with self._committing(table, mark):
+            self._alter(table, change)
 
-    def _alter(self, spark: SparkSession, place: Place, change: TableChange) -> None:
+    def _alter(self, table: Handle, change: TableChange) -> None:
         new = {**needed_properties(change), **names_property(change)}
-        properties = properties_of(spark, place)
-        wanted = {name: text for name, text in new.items() if properties.get(name) != text}
-        if wanted:
-            spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
-        for statement in altered_columns(change):
-            spark.sql(f"ALTER TABLE {place.table} {statement}")
+        table.alter(*set_properties(new, table.properties()), *altered_columns(change))
 
     def append(
         self,
-        spark: SparkSession,
+        table: Handle,
         frame: DataFrame,
-        place: Place,
         mark: Mark,
         base: str | None = None,  # noqa: ARG002
     ) -> None:
         """See `LakeFormat`. Delta rejects the transaction of a repeated commit."""
-        with one_writer(place.folder), self._marked(spark, mark):
-            frame.writeTo(place.table).append()
+        with self._committing(table, mark):
+            frame.writeTo(table.name).append()
 
-    def execute(
-        self,
-        spark: SparkSession,
-        statement: str,
-        place: Place,
-        mark: Mark,
-    ) -> None:
+    def execute(self, table: Handle, statement: str, mark: Mark) -> None:
         # The parts do not change: reading them twice costs less than keeping them aside.
-        conf = configured(spark, _AS_THEY_ARE)
-        with one_writer(place.folder), conf, self._marked(spark, mark):
-            spark.sql(statement).collect()
+        with configured(table.spark, _AS_THEY_ARE), self._committing(table, mark):
+            table.sql(statement).collect()
 
-    def version(self, spark: SparkSession, place: Place) -> str | None:
-        if self._current(spark, place) is None:
+    def version(self, table: Handle) -> str | None:
+        if self.current(table) is None:
             return None
-        return str(spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1").collect()[0][0])
+        return str(table.sql(f"DESCRIBE HISTORY {table.name} LIMIT 1").collect()[0][0])
 
     def replace(
         self,
-        spark: SparkSession,
+        table: Handle,
         frame: DataFrame,
-        place: Place,
         change: TableChange,
         request: TableRequest,
         mark: Mark,
         version: str | None = None,
     ) -> None:
-        with one_writer(place.folder):
-            if self._current(spark, place) is None:
-                self._create(spark, place, change, request)
-            if version is not None and version != self.version(spark, place):
+        with one_writer(table.place.folder):
+            if self.current(table) is None:
+                self._create(table, change, request)
+            if version is not None and version != self.version(table):
                 raise LostCommit
-            now = self._current(spark, place)
+            now = self.current(table)
             added = additions(now, change, request)
             if added is not None:
-                self._alter(spark, place, added)
-            with self._marked(spark, mark):
+                self._alter(table, added)
+            with self._marked(table, mark):
                 if added is not None or change.create is None or fits(now, change, request):
-                    frame.writeTo(place.table).overwrite(F.lit(True))
+                    table.overwrite(frame)
                     return
-                head = f"CREATE OR REPLACE TABLE {place.table} {table_clauses(change, request)}"
-                with view_of(spark, commented(frame, change)) as view:
-                    spark.sql(f"{head} AS SELECT * FROM {view}").collect()  # noqa: S608 - quoted
+                head = f"CREATE OR REPLACE TABLE {table.name} {table_clauses(change, request)}"
+                with view_of(table.spark, commented(frame, change)) as view:
+                    table.sql(f"{head} AS SELECT * FROM {view}").collect()  # noqa: S608 - quoted
 
-    def replace_range(
-        self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
-    ) -> None:
-        with one_writer(place.folder), self._marked(spark, mark):
-            frame.writeTo(place.table).overwrite(F.expr(condition))
+    def replace_range(self, table: Handle, frame: DataFrame, condition: str, mark: Mark) -> None:
+        with self._committing(table, mark):
+            table.overwrite(frame, F.expr(condition))
 
-    def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
+    def copy(self, table: Handle, version: str, copy: Handle) -> None:
         """See `LakeFormat`. Its log names the files of the table; it writes only its own."""
-        spark.sql(
-            f"CREATE OR REPLACE TABLE {copy.table} SHALLOW CLONE {place.table} "
+        table.sql(
+            f"CREATE OR REPLACE TABLE {copy.name} SHALLOW CLONE {table.name} "
             f"VERSION AS OF {int(version)}"
         ).collect()
 
-    def since(
-        self, spark: SparkSession, place: Place, base: str | None
-    ) -> tuple[str, Sequence[Mark | None]]:
-        rows = spark.sql(f"DESCRIBE HISTORY {place.table}").select("version", "userMetadata")
+    def since(self, table: Handle, base: str | None) -> tuple[str, Sequence[Mark | None]]:
+        rows = table.sql(f"DESCRIBE HISTORY {table.name}").select("version", "userMetadata")
         marks = {int(version): text for version, text in rows.collect()}
         first = int(base) if base is not None and int(base) in marks else 0
         return str(max(marks)), [read_mark(text) for at, text in marks.items() if at > first]
 
-    def take_rows(
-        self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
-    ) -> None:
-        with one_writer(place.folder), self._marked(spark, mark):
-            if self.version(spark, place) != version:
+    def take_rows(self, table: Handle, copy: Handle, version: str, mark: Mark) -> None:
+        with self._committing(table, mark):
+            if self.version(table) != version:
                 raise LostCommit
-            spark.table(copy.table).writeTo(place.table).overwrite(F.lit(True))
+            table.overwrite(copy.rows)
 
-    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
-        rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
+    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
+        rows = table.sql(f"DESCRIBE HISTORY {table.name} LIMIT {limit}")
         result = rows.select("operation", "userMetadata").collect()
         return marks_in((name, text) for name, text in result)
 
-    def changed_rows(
-        self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
-    ) -> int | None:
-        return changed_rows(commit_metrics(spark, place, mark.to_text()), versions=versions)
+    def changed_rows(self, table: Handle, mark: Mark, *, versions: bool = False) -> int | None:
+        return changed_rows(commit_metrics(table, mark.to_text()), versions=versions)
 
     @contextmanager
-    def _marked(self, spark: SparkSession, mark: Mark) -> Iterator[None]:
+    def _committing(self, table: Handle, mark: Mark) -> Iterator[None]:
+        with one_writer(table.place.folder), self._marked(table, mark):
+            yield
+
+    @contextmanager
+    def _marked(self, table: Handle, mark: Mark) -> Iterator[None]:
         """Give the commit of the block its mark and transaction."""
         transactions = transactions_of(mark, self._written)
         conf = {_METADATA: mark.to_text()}
         for application, number in transactions.items():
             conf |= {_APP: application, _VERSION: str(number)}
-        with configured(spark, conf):
+        with configured(table.spark, conf):
             yield
         self._written.update(transactions)
 
@@ -353,9 +333,3 @@ _AS_THEY_ARE = {"spark.databricks.delta.merge.materializeSource": "none"}
 _ANY_VERSION = {
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"
 }
-
-
-def properties_of(spark: SparkSession, place: Place) -> dict[str, str]:
-    """Return the properties of a table."""
-    rows = spark.sql(f"SHOW TBLPROPERTIES {place.table}").collect()
-    return {row[0]: row[1] for row in rows}

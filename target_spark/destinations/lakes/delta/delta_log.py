@@ -31,7 +31,7 @@ from target_spark.destinations.lakes.lake_sql import (
     sql_type,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable, Place, literal_path
+from target_spark.destinations.lakes.lake_table import DEFAULT, Handle, LakeTable, literal_path
 from target_spark.tables.partitions import cluster_columns, partition_fields
 from target_spark.tables.table_changes import TableChange, comment_of
 
@@ -133,26 +133,26 @@ def changed_rows(metrics: Mapping[str, str], *, versions: bool = False) -> int |
     return int(metrics["numOutputRows"]) - int(metrics.get("numCopiedRows", 0))
 
 
-def commit_metrics(spark: SparkSession, place: Place, text: str) -> Mapping[str, str]:
+def commit_metrics(table: Handle, text: str) -> Mapping[str, str]:
     """Return the metrics of the commit with the text of a mark; empty if they are not found.
 
     The session is used only if the log is not on a local disk.
     """
-    folder = None if place.folder is None else local_path(place.folder)
+    folder = None if table.place.folder is None else local_path(table.place.folder)
     log = None if folder is None else Path(folder, "_delta_log")
     if log is not None and log.is_dir():  # Delta decodes %3A in a path, and has it elsewhere
         infos = (info for info in commit_infos(log, NEWEST) if info.get("userMetadata") == text)
         return next(infos, {}).get("operationMetrics") or {}
-    rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {NEWEST}")
+    rows = table.sql(f"DESCRIBE HISTORY {table.name} LIMIT {NEWEST}")
     for metadata, metrics in rows.select("userMetadata", "operationMetrics").collect():
         if metadata == text:
             return metrics or {}
     return {}
 
 
-def vacuumed_files(spark: SparkSession, place: Place) -> int | None:
+def vacuumed_files(table: Handle) -> int | None:
     """Return how many files the last VACUUM has deleted; None if the log does not tell."""
-    rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1")
+    rows = table.sql(f"DESCRIBE HISTORY {table.name} LIMIT 1")
     for operation, metrics in rows.select("operation", "operationMetrics").collect():
         if operation == "VACUUM END" and "numDeletedFiles" in (metrics or {}):
             return int(metrics["numDeletedFiles"])

@@ -45,7 +45,13 @@ from target_spark.destinations.lakes.lake_format import (
     TableFlush,
 )
 from target_spark.destinations.lakes.lake_sql import KeyRange, names_property
-from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, one_writer, read_mark
+from target_spark.destinations.lakes.lake_table import (
+    Handle,
+    LakeTable,
+    Mark,
+    one_writer,
+    read_mark,
+)
 from target_spark.destinations.lakes.lake_work import first_of
 from target_spark.destinations.lakes.small_flush import MOST_BYTES, keys_in_parts
 from target_spark.tables.evolution import Planner, struct_of_columns, whole_change
@@ -143,18 +149,18 @@ class DeltaPackage(TableEngine):
     shares_disk: bool
     tasks: Runs | None = None
 
-    def describe(self, place: Place) -> LakeTable | None:
-        if place.folder is None or not (self.adopts and self.shares_disk):
+    def describe(self, table: Handle) -> LakeTable | None:
+        if table.place.folder is None or not (self.adopts and self.shares_disk):
             raise NeedsSparkError
-        return delta_files.look_up(place.folder)
+        return delta_files.look_up(table.place.folder)
 
-    def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
+    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
         layout = request.layout
         # Parts with other names could not become files of the table.
         is_renamed = not change.renamed.keys() <= {OURS}
-        if place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
+        if table.place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
             raise NeedsSparkError
-        path, columns = package_path(place.folder), change.create or ()
+        path, columns = package_path(table.place.folder), change.create or ()
         properties = table_properties(change, request)
         types = [column.dtype.simpleString() for column in columns]
         wanted = {name for name in properties if name.startswith("delta.")}
@@ -167,7 +173,7 @@ class DeltaPackage(TableEngine):
         from deltalake import DeltaTable  # noqa: PLC0415
         from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-        with one_writer(place.folder):
+        with one_writer(table.place.folder):
             if not (path / "_delta_log").exists() and path.exists() and any(path.iterdir()):
                 raise NeedsSparkError  # which says why files without a log are no table
             try:
@@ -185,7 +191,7 @@ class DeltaPackage(TableEngine):
 
     def alter(
         self,
-        place: Place,
+        table: Handle,
         change: TableChange,
         request: TableRequest,  # noqa: ARG002
         mark: Mark,
@@ -193,8 +199,8 @@ class DeltaPackage(TableEngine):
         """See `TableEngine`. Properties and columns are a commit each; Spark can do both again."""
         if not self.changes_rows or change.widen or change.add_nested or change.nullable:
             raise NeedsSparkError
-        now = self.describe(place)
-        if now is None or place.folder is None or needed_properties(change):
+        now = self.describe(table)
+        if now is None or table.place.folder is None or needed_properties(change):
             raise NeedsSparkError
         supplied = names_property(change).items()
         properties = {name: text for name, text in supplied if now.properties.get(name) != text}
@@ -204,8 +210,8 @@ class DeltaPackage(TableEngine):
         from deltalake import DeltaTable  # noqa: PLC0415
 
         commit = commit_arguments(mark.to_text())
-        with one_writer(place.folder), left_to_spark(ValueError):
-            steps = DeltaTable(str(package_path(place.folder))).alter
+        with one_writer(table.place.folder), left_to_spark(ValueError):
+            steps = DeltaTable(str(package_path(table.place.folder))).alter
             if properties:
                 steps.set_table_properties(properties, raise_if_not_exists=False, **commit)
             if change.add:
@@ -242,7 +248,7 @@ class DeltaPackage(TableEngine):
         Returns:
             The rows in the footers of the files; None if nothing was done.
         """
-        folder, parts = rows.place.folder, rows.flush.parts
+        folder, parts = rows.table.place.folder, rows.flush.parts
         if folder is None or not self.adopts or rows.flush.write.row_origin is not None:
             return None
         if not (is_plain_table(rows.now) and same_columns(rows.change, rows.flush.write.struct)):
@@ -259,7 +265,7 @@ class DeltaPackage(TableEngine):
         from target_spark.destinations.lakes.delta.delta_merge import merge_rows  # noqa: PLC0415
 
         runs = self._mergers(rows)
-        folder, parts = self._changeable(rows.place, rows.now, wanted=bool(runs)), rows.flush.parts
+        folder, parts = self._changeable(rows.table, rows.now, wanted=bool(runs)), rows.flush.parts
         strict = {field.name for field in rows.now.struct if not field.nullable}
         if strict and any(has_nulls(file_stats(part.url), strict) for part in parts):
             raise NeedsSparkError  # which says so
@@ -279,7 +285,7 @@ class DeltaPackage(TableEngine):
         return [*([None] if self.changes_rows else []), *([self.tasks] if is_large else [])]
 
     def exchange(
-        self, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
+        self, table: Handle, flushes: Sequence[Flush], plan: Planner, mark: Mark
     ) -> Committed:
         """See `TableEngine`. The parts must have the columns of the table, and no key twice."""
         request = flushes[-1].request
@@ -288,14 +294,14 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError
         if not self.changes_rows:
             raise NeedsSparkError
-        now = self.describe(place)
+        now = self.describe(table)
         whole = whole_change([request], plan, {} if now is None else now.names)
         if now is None:
-            self.create(place, whole, request)
-            now = self.describe(place)
+            self.create(table, whole, request)
+            now = self.describe(table)
         if now is None or not fits(now, whole, request) or is_append_only(now):
             raise NeedsSparkError
-        rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
+        rows = TableFlush(table, flush, request, now, plan(now.struct, request, now.names), mark)
         keys = keys_in_parts(rows) if request.keys else None
         if request.keys and (keys is None or not _adds_each_row(rows, keys)):
             raise NeedsSparkError
@@ -304,21 +310,21 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError
         return Committed(count, by_key=bool(request.keys))
 
-    def may_have_older(self, place: Place, version: int) -> bool:
-        now = self.describe(place)
-        if now is None or place.folder is None:
+    def may_have_older(self, table: Handle, version: int) -> bool:
+        now = self.describe(table)
+        if now is None or table.place.folder is None:
             return False
         column = now.names.get(TABLE_VERSION, TABLE_VERSION)
         if column not in now.struct.names:
             return False
-        lowest = delta_files.lowest(place.folder, column)
+        lowest = delta_files.lowest(table.place.folder, column)
         return lowest is not None and lowest < version
 
     def edit(
-        self, place: Place, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
+        self, table: Handle, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
     ) -> None:
         """See `TableEngine`. Also raises CommitFailedError: others have committed meanwhile."""
-        folder = self._changeable(place, now, wanted=self.changes_rows)
+        folder = self._changeable(table, now, wanted=self.changes_rows)
         if now.size is None or now.size > MOST_BYTES or is_append_only(now):
             raise NeedsSparkError
         from deltalake import DeltaTable  # noqa: PLC0415
@@ -336,15 +342,15 @@ class DeltaPackage(TableEngine):
                 is_unmarked = f"{old} AND {deleted} IS NULL"
                 opened.update(new_values={deleted: marked}, predicate=is_unmarked, **written)
 
-    def marks(self, place: Place, limit: int) -> tuple[Mark | None, ...]:
-        if place.folder is None or self.describe(place) is None:
+    def marks(self, table: Handle, limit: int) -> tuple[Mark | None, ...]:
+        if table.place.folder is None or self.describe(table) is None:
             raise NeedsSparkError
-        infos = commit_infos(package_path(place.folder) / "_delta_log", limit)
+        infos = commit_infos(package_path(table.place.folder) / "_delta_log", limit)
         return marks_in((info.get("operation"), info.get("userMetadata")) for info in infos)
 
-    def _changeable(self, place: Place, now: LakeTable, *, wanted: bool) -> str:
+    def _changeable(self, table: Handle, now: LakeTable, *, wanted: bool) -> str:
         """Return the folder of a table whose rows can be changed without Java."""
-        folder = place.folder
+        folder = table.place.folder
         is_wanted = wanted and self.shares_disk
         if folder is None or not is_wanted or not is_plain_table(now):
             raise NeedsSparkError

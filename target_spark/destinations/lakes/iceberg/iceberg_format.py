@@ -45,8 +45,9 @@ from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat
-from target_spark.destinations.lakes.lake_sql import properties_sql, text_literal
+from target_spark.destinations.lakes.lake_sql import set_properties, text_literal
 from target_spark.destinations.lakes.lake_table import (
+    Handle,
     LakeTable,
     LostCommit,
     Mark,
@@ -130,11 +131,11 @@ class IcebergFormat(LakeFormat):
     def place(self, name: TableName) -> Place:
         return location_of(self._path, self._catalog, name)
 
-    def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
+    def describe(self, table: Handle) -> LakeTable | None:
         try:
-            return described(spark, place.table)
+            return described(table)
         except Exception as error:
-            self.check_catalog(spark)
+            self.check_catalog(table.spark)
             if _NOT_THERE.search(str(error)):
                 return None
             raise
@@ -150,62 +151,37 @@ class IcebergFormat(LakeFormat):
         wanted = partitions_sql(request, names)
         return partition_steps(now.spec, wanted) if wanted else ()
 
-    def create(
-        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
-    ) -> None:
-        check_empty(place.folder)
-        around = _PART.findall(place.table)[:-1]
-        with one_writer(place.folder):
+    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+        check_empty(table.place.folder)
+        around = _PART.findall(table.name)[:-1]
+        with one_writer(table.place.folder):
             if len(around) > 1:
-                _create_namespace(spark, ".".join(around))
-            spark.sql(creation(place.table, change, request))
-            self._complete(spark, place, change, request)
+                _create_namespace(table.spark, ".".join(around))
+            table.sql(creation(table.name, change, request))
+            self._complete(table, change, request)
 
-    def alter(
-        self,
-        spark: SparkSession,
-        place: Place,
-        change: TableChange,
-        request: TableRequest,
-        mark: Mark,
-    ) -> None:
+    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
         """See `LakeFormat`. Only snapshots can carry a mark."""
-        with self._committing(spark, place, mark):
-            table = self.describe(spark, place)
-            if table is None:
+        with self._committing(table, mark):
+            now = self.describe(table)
+            if now is None:
                 return
-            wanted = {
-                name: text
-                for name, text in new_properties(change, table.properties).items()
-                if table.properties.get(name) != text
-            }
-            if wanted:
-                spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
-            for statement in alterations(change, table.properties):
-                spark.sql(f"ALTER TABLE {place.table} {statement}")
+            table.alter(*set_properties(new_properties(change, now.properties), now.properties))
+            table.alter(*alterations(change, now.properties))
             if change.partitions:
                 # Again, from the table as it is under the lock: others may have changed it. Files
                 # that are there keep the partitions that they were written with.
-                steps = partition_steps(table.spec, partitions_sql(request, change.mapping))
-                for statement in partition_changes(steps):
-                    spark.sql(f"ALTER TABLE {place.table} {statement}")
+                steps = partition_steps(now.spec, partitions_sql(request, change.mapping))
+                table.alter(*partition_changes(steps))
             if needs_version_3([column.dtype for column in change.add]):
                 # Iceberg 1.12 cannot read a table with a variant that its newest snapshot lacks.
-                spark.createDataFrame([], spark.table(place.table).schema).writeTo(
-                    place.table
-                ).append()
+                empty = table.spark.createDataFrame([], table.rows.schema)
+                empty.writeTo(table.name).append()
 
-    def append(
-        self,
-        spark: SparkSession,
-        frame: DataFrame,
-        place: Place,
-        mark: Mark,
-        base: str | None = None,
-    ) -> None:
+    def append(self, table: Handle, frame: DataFrame, mark: Mark, base: str | None = None) -> None:
         """See `LakeFormat`. With `base`, a concurrent append is a conflict."""
-        with self._committing(spark, place, mark):
-            writer = frame.writeTo(place.table)
+        with self._committing(table, mark):
+            writer = frame.writeTo(table.name)
             if base is None:
                 writer.append()
                 return
@@ -214,142 +190,137 @@ class IcebergFormat(LakeFormat):
             # It does not remove rows; unlike an append it is checked against newer commits.
             writer.option("isolation-level", "serializable").overwrite(F.lit(False))
 
-    def head(self, spark: SparkSession, place: Place) -> str | None:
+    def head(self, table: Handle) -> str | None:
         """See `LakeFormat`; empty for a table without snapshots."""
-        if self.describe(spark, place) is None:
+        if self.describe(table) is None:
             return ""
-        return self._tip(spark, place) or ""
+        return self._tip(table) or ""
 
-    def _tip(self, spark: SparkSession, place: Place) -> str | None:
+    def _tip(self, table: Handle) -> str | None:
         """Return the newest snapshot: that of the branch, if it exists."""
-        refs = _refs(spark, place)
+        refs = _refs(table)
         return refs.get(self.branch or _MAIN, refs.get(_MAIN))
 
-    def stage(self, spark: SparkSession, place: Place) -> str | None:
+    def stage(self, table: Handle) -> str | None:
         """See `LakeFormat`. Iceberg heeds the session's branch only with a property of the table.
 
         Columns belong to the table, not to a branch.
         """
-        with one_writer(place.folder):
-            table = self.describe(spark, place)
-            if table is not None and table.properties.get(_WAP) != "true":
-                spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES ('{_WAP}' = 'true')")
-            spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH IF NOT EXISTS {self.branch}")
-            return self.published(spark, place)
+        with one_writer(table.place.folder):
+            now = self.describe(table)
+            if now is not None:
+                table.alter(*set_properties({_WAP: "true"}, now.properties))
+            table.alter(f"CREATE BRANCH IF NOT EXISTS {self.branch}")
+            return self.published(table)
 
-    def published(self, spark: SparkSession, place: Place) -> str | None:
-        return _refs(spark, place).get(_MAIN)
+    def published(self, table: Handle) -> str | None:
+        return _refs(table).get(_MAIN)
 
-    def publish(self, spark: SparkSession, place: Place) -> bool:
+    def publish(self, table: Handle) -> bool:
         """See `LakeFormat`. The session's commits are visible at once then."""
-        with one_writer(place.folder):
-            if self.branch in _refs(spark, place):
+        with one_writer(table.place.folder):
+            if self.branch in _refs(table):
                 try:
-                    _fast_forward(spark, place, self.branch)
+                    _fast_forward(table, self.branch)
                 except Exception as error:
                     if _NOT_AHEAD in str(error):
                         return False
                     raise
-                spark.sql(f"ALTER TABLE {place.table} DROP BRANCH IF EXISTS {self.branch}")
-        spark.conf.unset(_WAP_BRANCH)
+                table.alter(f"DROP BRANCH IF EXISTS {self.branch}")
+        table.spark.conf.unset(_WAP_BRANCH)
         return True
 
-    def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
+    def execute(self, table: Handle, statement: str, mark: Mark) -> None:
         """See `LakeFormat`. A DELETE by metadata alone cannot carry the mark."""
-        with self._committing(spark, place, mark):
-            spark.sql(statement).collect()
+        with self._committing(table, mark):
+            table.sql(statement).collect()
 
-    def version(self, spark: SparkSession, place: Place) -> str | None:
-        if self.describe(spark, place) is None:
+    def version(self, table: Handle) -> str | None:
+        if self.describe(table) is None:
             return None
         # All of them, as clocks differ: every commit adds a file of another name.
         files = "sha2(array_join(array_sort(collect_list(file)), ','), 256)"
-        log = f"SELECT {files} FROM {place.table}.metadata_log_entries"  # noqa: S608
-        return str(spark.sql(log).collect()[0][0])
+        log = f"SELECT {files} FROM {table.name}.metadata_log_entries"  # noqa: S608
+        return str(table.sql(log).collect()[0][0])
 
     def replace(
         self,
-        spark: SparkSession,
+        table: Handle,
         frame: DataFrame,
-        place: Place,
         change: TableChange,
         request: TableRequest,
         mark: Mark,
         version: str | None = None,
     ) -> None:
         """See `LakeFormat`. On a branch, the table must have the columns already."""
-        if self.describe(spark, place) is None:
-            self.create(spark, place, change, request)
-        with self._committing(spark, place, mark):
-            catalog = _PART.findall(place.table)[0][1:-1].replace("``", "`")
-            connects = not hasattr(spark, "_jvm")  # Spark Connect cannot open a transaction.
-            transaction = None if connects else IcebergTransaction(spark, place.table, catalog)
-            if version is not None and version != self.version(spark, place):
+        if self.describe(table) is None:
+            self.create(table, change, request)
+        with self._committing(table, mark):
+            catalog = _PART.findall(table.name)[0][1:-1].replace("``", "`")
+            connects = not hasattr(table.spark, "_jvm")  # Connect cannot open a transaction.
+            transaction = None if connects else IcebergTransaction(table.spark, table.name, catalog)
+            if version is not None and version != self.version(table):
                 raise LostCommit
-            now = self.describe(spark, place)
+            now = self.describe(table)
             if now is None:
                 raise LostCommit
             if self.branch is not None or change.create is None:
-                frame.writeTo(place.table).overwrite(F.lit(True))
+                table.overwrite(frame)
                 return
             declares = transaction is not None and can_replace(transaction, now, change)
             if version is None and _fits(now, change, request, declares=declares):
-                frame.writeTo(place.table).overwrite(F.lit(True))
+                table.overwrite(frame)
                 return
             if transaction is not None and declares:
                 replace_whole(transaction, frame, now, change, request)
                 transaction.commit()
                 return
             # Without a transaction, concurrent commits of others are lost.
-            with view_of(spark, commented(frame, change)) as view:
-                spark.sql(replacement(place.table, view, change, request)).collect()
-        with one_writer(place.folder):
-            self._complete(spark, place, change, request)
+            with view_of(table.spark, commented(frame, change)) as view:
+                table.sql(replacement(table.name, view, change, request)).collect()
+        with one_writer(table.place.folder):
+            self._complete(table, change, request)
 
-    def replace_range(
-        self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
-    ) -> None:
+    def replace_range(self, table: Handle, frame: DataFrame, condition: str, mark: Mark) -> None:
         """See `LakeFormat`. On a branch, of which the table's main line then becomes the head.
 
         An overwrite by condition would need a condition that holds for whole files.
         """
         if self.branch is not None:
             # Only the second commit has the token: with it, both are there.
-            with self._committing(spark, place, replace(mark, token=None, state=None)):
-                spark.sql(f"DELETE FROM {place.table} WHERE {condition}").collect()  # noqa: S608
-            with self._committing(spark, place, mark):
-                frame.writeTo(place.table).append()
+            with self._committing(table, replace(mark, token=None, state=None)):
+                table.sql(f"DELETE FROM {table.name} WHERE {condition}").collect()  # noqa: S608
+            with self._committing(table, mark):
+                frame.writeTo(table.name).append()
             return
         branch = f"backfill_{uuid.uuid4().hex[:12]}"
-        on_branch = f"{place.table}.branch_{branch}"
-        with self._committing(spark, place, mark):
-            spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH {branch}")
+        on_branch = f"{table.name}.branch_{branch}"
+        with self._committing(table, mark):
+            table.alter(f"CREATE BRANCH {branch}")
             try:
-                spark.sql(f"DELETE FROM {on_branch} WHERE {condition}").collect()  # noqa: S608
+                table.sql(f"DELETE FROM {on_branch} WHERE {condition}").collect()  # noqa: S608
                 frame.writeTo(on_branch).append()
-                _fast_forward(spark, place, branch)
+                _fast_forward(table, branch)
             finally:
-                spark.sql(f"ALTER TABLE {place.table} DROP BRANCH IF EXISTS {branch}")
+                table.alter(f"DROP BRANCH IF EXISTS {branch}")
 
-    def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
+    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`. Snapshots that were rolled back are ignored."""
-        snapshots = self.snapshots(spark, place, f"ORDER BY committed_at DESC LIMIT {int(limit)}")
-        commits = _chained(snapshots, self._tip(spark, place))
+        snapshots = self.snapshots(table, f"ORDER BY committed_at DESC LIMIT {int(limit)}")
+        commits = _chained(snapshots, self._tip(table))
         return tuple(read_mark(text) for operation, text in commits if operation != SAME_ROWS)
 
-    def snapshots(self, spark: SparkSession, place: Place, rest: str = "") -> Snapshots:
+    def snapshots(self, table: Handle, rest: str = "") -> Snapshots:
         """Return all snapshots of a table, or those that the end of a query chooses."""
         columns = f"snapshot_id, parent_id, operation, summary[{text_literal(MARK_PROPERTY)}]"
-        rows = spark.sql(f"SELECT {columns} FROM {place.table}.snapshots {rest}").collect()  # noqa: S608
+        rows = table.sql(f"SELECT {columns} FROM {table.name}.snapshots {rest}").collect()  # noqa: S608
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
-    def changed_rows(
-        self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
-    ) -> int | None:
+    def changed_rows(self, table: Handle, mark: Mark, *, versions: bool = False) -> int | None:
         """See `LakeFormat`. Rows that a MERGE has copied into new files do not count."""
         marked = f"summary[{text_literal(MARK_PROPERTY)}] = {text_literal(mark.to_short_text())}"
-        rows = spark.sql(
-            f"SELECT summary FROM {place.table}.snapshots WHERE {marked} "  # noqa: S608
+        rows = table.sql(
+            f"SELECT summary FROM {table.name}.snapshots WHERE {marked} "  # noqa: S608
             "ORDER BY committed_at DESC LIMIT 1"
         ).collect()
         summary = rows[0][0] if rows else {}
@@ -357,14 +328,11 @@ class IcebergFormat(LakeFormat):
             return sum(int(summary.get(name, 0)) for name in _CHANGED[: 1 if versions else 3])
         return int(summary.get("added-records", 0)) if rows else None
 
-    def _complete(
-        self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
-    ) -> None:
+    def _complete(self, table: Handle, change: TableChange, request: TableRequest) -> None:
         """Set what a new table gets after its columns; readers do not depend on it."""
-        table = self.describe(spark, place)
-        if table is not None:
-            for statement in finishing(table, change, request):
-                spark.sql(f"ALTER TABLE {place.table} {statement}")
+        now = self.describe(table)
+        if now is not None:
+            table.alter(*finishing(now, change, request))
 
     def check_catalog(self, spark: SparkSession) -> None:
         name = self._catalog
@@ -378,20 +346,20 @@ class IcebergFormat(LakeFormat):
             )
 
     @contextmanager
-    def _committing(self, spark: SparkSession, place: Place, mark: Mark) -> Iterator[None]:
+    def _committing(self, table: Handle, mark: Mark) -> Iterator[None]:
         conf = {_MARK_CONF: mark.to_short_text()}
-        with one_writer(place.folder), configured(spark, conf), hive_refusals():
+        with one_writer(table.place.folder), configured(table.spark, conf), hive_refusals():
             yield
 
 
-def called(spark: SparkSession, place: Place, procedure: str, *arguments: str) -> list[Row]:
+def called(table: Handle, procedure: str, *arguments: str) -> list[Row]:
     """Call a procedure of Iceberg for a table; return what it tells."""
-    listed = ", ".join((f"table => {text_literal(place.table)}", *arguments))
-    return spark.sql(f"CALL {_PART.findall(place.table)[0]}.system.{procedure}({listed})").collect()
+    listed = ", ".join((f"table => {text_literal(table.name)}", *arguments))
+    return table.sql(f"CALL {_PART.findall(table.name)[0]}.system.{procedure}({listed})").collect()
 
 
-def _fast_forward(spark: SparkSession, place: Place, branch: str | None) -> None:
-    called(spark, place, "fast_forward", f"branch => '{_MAIN}'", f"to => '{branch}'")
+def _fast_forward(table: Handle, branch: str | None) -> None:
+    called(table, "fast_forward", f"branch => '{_MAIN}'", f"to => '{branch}'")
 
 
 def _create_namespace(spark: SparkSession, namespace: str) -> None:
@@ -419,9 +387,9 @@ def _chained(snapshots: Snapshots, newest: str | None) -> Iterator[tuple[str | N
         yield operation, text
 
 
-def _refs(spark: SparkSession, place: Place) -> Mapping[str, str]:
+def _refs(table: Handle) -> Mapping[str, str]:
     """Return the newest snapshot of each branch and tag."""
-    rows = spark.sql(f"SELECT name, snapshot_id FROM {place.table}.refs").collect()  # noqa: S608
+    rows = table.sql(f"SELECT name, snapshot_id FROM {table.name}.refs").collect()  # noqa: S608
     return {row[0]: str(row[1]) for row in rows}
 
 

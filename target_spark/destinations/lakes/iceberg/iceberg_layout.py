@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from shared.errors import SettingsError
@@ -32,6 +31,7 @@ from target_spark.destinations.lakes.lake_sql import (
     text_literal,
 )
 from target_spark.destinations.lakes.lake_table import (
+    Handle,
     LakeTable,
     Place,
     absolute,
@@ -289,11 +289,10 @@ _ORDER = "sort-order"
 _SPREAD = "write.distribution-mode"
 
 
-def described(spark: SparkSession, table: str) -> LakeTable:
+def described(table: Handle) -> LakeTable:
     """Return the current table; raise Spark's error if there is none."""
-    struct = spark.table(table).schema
-    properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
-    rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE {table}").collect()]
+    struct, properties = table.rows.schema, table.properties()
+    rows = [(row[0], row[1]) for row in table.sql(f"DESCRIBE TABLE {table.name}").collect()]
     names, spec = json.loads(properties.get(NAMES_PROPERTY, "{}")), tuple(_partitions(rows))
     return LakeTable(struct, names, plain_columns(spec, struct.names), properties, spec=spec)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from target_spark.destinations.destination import Flush, Tools
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
 from target_spark.destinations.lakes.iceberg.iceberg_layout import described
-from target_spark.destinations.lakes.lake_table import Mark, own_session
+from target_spark.destinations.lakes.lake_table import Handle, Mark, own_session
 from target_spark.destinations.lakes.lake_work import first_able
 from target_spark.operate.lake_operations import LakeOperations
 from target_spark.replays import Entry, Note
@@ -149,6 +150,11 @@ class Load:
         """Return a session that has read nothing yet."""
         return own_session(self.spark, self.config, self.destination._form.conf)
 
+    def handle(self) -> Handle:
+        """Return the table as another program would open it."""
+        place = self.destination._form.place(self.request.name)
+        return Handle(place, functools.cache(self.reader))
+
     def sql(self, statement: str) -> list[Any]:
         """Run a statement as another program would; `{t}` is the table."""
         return self.reader().sql(statement.replace("{t}", self.name)).collect()
@@ -180,12 +186,9 @@ class Load:
 
     def marks(self) -> list[Mark]:
         """Return marks of ours, newest first."""
-        form = self.destination._form
-        place = form.place(self.request.name)
-        actual = tuple(form.marks(self.reader(), place, 100))
-        assert (
-            first_able(form, self.reader, lambda engine: tuple(engine.marks(place, 100))) == actual
-        )
+        form, table = self.destination._form, self.handle()
+        actual = tuple(form.marks(table, 100))
+        assert first_able(form, lambda engine: tuple(engine.marks(table, 100))) == actual
         return [mark for mark in actual if mark is not None]
 
     def other_reader(self) -> Table:
@@ -278,7 +281,7 @@ class IcebergLoad(Load):
         return self.sql("SELECT * FROM {t}.snapshots ORDER BY committed_at")
 
     def partitions(self) -> list[str]:
-        actual = described(self.reader(), self.name)
+        actual = described(self.handle())
         return [name.strip("`") for name in actual.spec]
 
     def other_reader(self) -> Table:
