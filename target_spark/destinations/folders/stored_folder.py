@@ -32,7 +32,6 @@ from shared.storage.access import NO_OPTIONS, StorageOptions, delete_all, make_d
 from shared.storage.owned_folders import NameLock, lock_name
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.destinations.folders.table_folder import (
-    OLD_SIDE_FILE,
     SIDE,
     FolderChange,
     announced,
@@ -202,9 +201,7 @@ class LocalFolder:
         """Return the content of the side file that holds; None if there is none."""
         if not self._path.exists():
             return None
-        content = _content(self._side)
-        old = _content(self._path / OLD_SIDE_FILE) if content is None else None
-        return holding(content, self.files()) if old is None else old
+        return holding(_content(self._side), self.files())
 
     def publish(self, change: FolderChange) -> None:
         """Apply a change in one step.
@@ -216,10 +213,6 @@ class LocalFolder:
             self._remove_retired()
             self._settle()
             side, drop = change.side, change.drop
-            # A side file of an earlier release lies within the table: it moves out with the next
-            # change.
-            if (self._path / OLD_SIDE_FILE).exists():
-                side, drop = side or self.side(), drop | {OLD_SIDE_FILE}
             # One more file: its rename is the one step.
             one_file = len(change.add) == 1 and not drop and side is None
             if one_file and self._path.exists():
@@ -458,9 +451,6 @@ class RemoteFolder:
                 raise error
             if side is not None:
                 filesystem.pipe_file(self._side, side)
-                if OLD_SIDE_FILE in self._names():
-                    with suppress(FileNotFoundError):
-                        filesystem.rm_file(self._old_side)
             filesystem.invalidate_cache(path)
             self._seen = None
 
@@ -475,8 +465,7 @@ class RemoteFolder:
         """Return the content that holds, and whether the next change must write it anew."""
         content = self._once("side", lambda: self._content(self._side))
         if content is None:
-            is_old = OLD_SIDE_FILE in self._names()
-            return (self._content(self._old_side), True) if is_old else (None, False)
+            return None, False
         return holding(content, self.files()), not is_settled(content)
 
     def _names(self) -> list[str]:
@@ -519,10 +508,6 @@ class RemoteFolder:
     def _side(self) -> str:
         parent, _, name = self._place[1].rstrip("/").rpartition("/")
         return join(parent, f".{name}{SIDE}")
-
-    @property
-    def _old_side(self) -> str:
-        return join(self._place[1], OLD_SIDE_FILE)
 
     def _content(self, path: str) -> bytes | None:
         filesystem, table = self._place

@@ -185,8 +185,6 @@ def _storage(path: str, options: StorageOptions | None) -> Iterator[None]:
         raise ours
 
 
-OLD_SIDE_FILE = "_schema.json"
-"""The side file of earlier versions, inside the folder."""
 _OURS = re.compile(r"(part-\d{13}-.*|.*~\d{13})\.[^~]*")
 """Names of files that the target has written or rewritten: with a time in milliseconds."""
 

@@ -271,7 +271,8 @@ def test_damaged_side_file_and_damaged_footer(table: Any) -> None:
     (t.folder / "x.parquet").write_bytes(b"nothing")
     with pytest.raises(DestinationError, match=r"'x\.parquet' in it cannot be read"):
         t.prepare()
-    (t.folder / "_schema.json").write_text("{")  # as earlier versions wrote it
+    (t.folder / "x.parquet").rename(t.folder / f"part-{0:013d}-x.parquet")
+    (t.folder.parent / f".{t.folder.name}.schema").write_text("{")
     with pytest.raises(DestinationError, match="side file cannot be read"):
         t.prepare()
 

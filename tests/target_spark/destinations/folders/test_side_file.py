@@ -10,7 +10,6 @@ from shared.errors import DestinationError
 from target_spark.destinations.folders import stored_folder
 from target_spark.destinations.folders.stored_folder import LocalFolder, RemoteFolder, TableFolder
 from target_spark.destinations.folders.table_folder import (
-    OLD_SIDE_FILE,
     FolderChange,
     announced,
     holding,
@@ -105,24 +104,6 @@ def test_a_killed_run_is_settled_by_the_next(
     side.write_bytes(announced(b"new", b"old", NEXT))
     other = LocalFolder(str(tmp_path / "t"), "two").open()
     assert other.side() == side.read_bytes() == b"old"
-
-
-def test_the_side_file_of_earlier_versions_is_moved_out(folder: TableFolder) -> None:
-    put(folder, OURS, b"{}")
-    if isinstance(folder, RemoteFolder):
-        system, path = folder._place
-        system.rm_file(folder._side)
-        system.pipe_file(f"{path}/{OLD_SIDE_FILE}", b"before")
-    else:
-        folder._side.unlink()  # type: ignore[attr-defined]
-        Path(folder.table, OLD_SIDE_FILE).write_bytes(b"before")
-    assert folder.side() == b"before"
-    put(folder, NEXT, None)
-    assert folder.side() == b"before"
-    if isinstance(folder, RemoteFolder):
-        assert not folder._place[0].exists(f"{folder._place[1]}/{OLD_SIDE_FILE}")
-    else:
-        assert not Path(folder.table, OLD_SIDE_FILE).exists()
 
 
 def test_a_removed_table_leaves_no_columns(folder: TableFolder) -> None:
