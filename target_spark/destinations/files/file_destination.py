@@ -120,7 +120,7 @@ class FileDestination(Destination):
         self._run = uuid.uuid4().hex[:12]
         self._folders: dict[str, TableFolder] = {}
         self._held: dict[str, list[Flush]] = {}
-        self._names: dict[tuple[str, str], dict[str, str]] = {}
+        self._names: dict[str, dict[str, dict[str, str]]] = {}
         self._lock = threading.RLock()
         self._stamp = 0
         atexit.register(self._close)
@@ -189,6 +189,7 @@ class FileDestination(Destination):
             if stream in self._held:
                 committed = self._publish(request, self._held[stream])
                 del self._held[stream]
+            self._names.pop(stream, None)
             folder = self._folders.pop(stream, None)
             if folder is not None:
                 folder.close()
@@ -271,6 +272,11 @@ class FileDestination(Destination):
         """
         folder = self.folder(request)
         overwrite = request.method == OVERWRITE
+        # Flushes of a stream follow each other: only these can be repeated.
+        earlier = self._names.get(request.stream, {})
+        self._names[request.stream] = {
+            flush.token: earlier.get(flush.token, {}) for flush in flushes
+        }
         with folder.locked():
             present = folder.files()
             existing = read_table_schema(folder, self.encoding.format)
@@ -356,19 +362,18 @@ class FileDestination(Destination):
         self, flush: Flush, write: TableWrite, present: frozenset[str]
     ) -> tuple[dict[str, str], int]:
         """Return the parts of a flush with their names, and their rows; none that are there."""
-        key = flush.stream, flush.token
         rows = sum(part.rows for part in flush.parts)
-        if key not in self._names:
+        if not self._names[flush.request.stream][flush.token]:
             begin = f"part-{self._next_stamp():013d}-{folder_name(flush.token)}"
             # The part of a partition is in a folder of its name, also while it is hidden.
-            self._names[key] = {
+            self._names[flush.request.stream][flush.token] = {
                 part.url: beside(
                     "" if part.is_lent else part.url.removeprefix(flush.write.pending).lstrip("/"),
                     f"{begin}-{number:05d}{self._ending}",
                 )
                 for number, part in enumerate(part for part in flush.parts if part.rows)
             }
-        names = self._names[key]
+        names = self._names[flush.request.stream][flush.token]
         if names and present.issuperset(names.values()):
             return {}, rows
         if not must_rewrite(write.encoding.format, flush.write.stored, write.stored):

@@ -265,6 +265,15 @@ def test_text_files_of_other_programs(table: Any, form: str) -> None:
         t.prepare()
 
 
+def test_names_of_earlier_flushes_are_not_kept(table: Any) -> None:
+    t = table()
+    for number in range(3):
+        t.destination.commit(t.flush(AB, [(number, "x")]))
+    assert list(map(len, t.destination._names.values())) == [1]
+    t.destination.finish(t.request())
+    assert not t.destination._names
+
+
 def test_damaged_side_file_and_damaged_footer(table: Any) -> None:
     t = table()
     t.folder.mkdir(parents=True)
