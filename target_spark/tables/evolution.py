@@ -26,9 +26,6 @@ from target_spark.tables.table_changes import (
     of_columns,
 )
 
-__all__ = ["Capabilities", "Column", "Projected", "TableChange", "plan_change", "without_computed"]
-
-
 Planner = Callable[[T.StructType | None, TableRequest, Mapping[str, str]], TableChange]
 """Plans the change from columns, request and names of columns."""
 

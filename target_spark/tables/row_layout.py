@@ -13,7 +13,7 @@ from shared.formats.spark_conform import Fitting, Path, parse_json
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.spark.session import try_cast
-from target_spark.tables.evolution import Projected
+from target_spark.tables.table_changes import Projected
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _COMPARABLE: tuple[tuple[type[T.DataType], ...], ...] = (

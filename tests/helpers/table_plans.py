@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from target_spark.core.load_plans import Layout, TableName, TableRequest
-from target_spark.tables.evolution import Capabilities, TableChange, plan_change
-from target_spark.tables.table_changes import NameRules
+from target_spark.tables.evolution import plan_change
+from target_spark.tables.table_changes import Capabilities, NameRules, TableChange
 
 ALL = Capabilities(widen=lambda old, new: True)
 NONE = Capabilities(nested=False)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from target_spark.destinations.databases.staged_columns import StagingTable
     from target_spark.destinations.databases.statements import LoadSql
-    from target_spark.tables.evolution import Capabilities
-    from target_spark.tables.table_changes import NameRules
+    from target_spark.tables.table_changes import Capabilities, NameRules
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from target_spark.tables.table_changes import not_older
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from target_spark.tables.evolution import Column
-    from target_spark.tables.table_changes import NameRules
+    from target_spark.tables.table_changes import Column, NameRules
 
 _PART_ROWS = 1 << 40
 _DECIMAL = re.compile(r"(?:decimal|numeric)\((\d+),(\d+)\)")

@@ -26,8 +26,8 @@ from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL
 from target_spark.destinations.destination import Flush, Refusal
-from target_spark.tables.evolution import TableChange, plan_change, without_computed
-from target_spark.tables.table_changes import OURS, NameRules, matched_names
+from target_spark.tables.evolution import plan_change, without_computed
+from target_spark.tables.table_changes import OURS, NameRules, TableChange, matched_names
 
 _PLAIN = Layout()
 _SAVEPOINT = "singer_rows"

@@ -12,8 +12,7 @@ from table_plans import applied, plan, request, sources
 
 from shared.errors import SettingsError
 from shared.formats.json_schema import common_scalar
-from target_spark.tables.evolution import Capabilities
-from target_spark.tables.table_changes import NameRules
+from target_spark.tables.table_changes import Capabilities, NameRules
 
 SCALARS = st.sampled_from(
     [

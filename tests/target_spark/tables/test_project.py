@@ -12,9 +12,8 @@ from table_plans import applied, plan, request
 
 from shared.formats.arrow_types import as_nullable
 from shared.formats.record_text import record_json
-from target_spark.tables.evolution import Projected
 from target_spark.tables.row_layout import project, value_text
-from target_spark.tables.table_changes import NameRules
+from target_spark.tables.table_changes import NameRules, Projected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,8 +11,7 @@ from table_plans import NONE, applied, plan, request, sources, struct
 
 from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import SchemaContract, TableRequest
-from target_spark.tables.evolution import Capabilities, Projected, TableChange
-from target_spark.tables.table_changes import NameRules
+from target_spark.tables.table_changes import Capabilities, NameRules, Projected, TableChange
 
 SPACES = NameRules(forbidden=" ", ignore_case=True)
 

@@ -36,8 +36,7 @@ from target_spark.destinations.databases.staged_columns import (
 )
 from target_spark.destinations.databases.statements import KEY_COMMENT, NULL, LoadSql
 from target_spark.destinations.destination import RefusedByStoreError
-from target_spark.tables.evolution import Capabilities
-from target_spark.tables.table_changes import NameRules
+from target_spark.tables.table_changes import Capabilities, NameRules
 
 _SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "

@@ -25,7 +25,7 @@ from target_spark.destinations.databases.statements import (
 )
 
 if TYPE_CHECKING:
-    from target_spark.tables.evolution import Column
+    from target_spark.tables.table_changes import Column
 
 _KEY_BYTES = 3072
 _LOCK_SECONDS = 7 * 24 * 3600

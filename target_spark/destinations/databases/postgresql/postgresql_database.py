@@ -27,8 +27,7 @@ from target_spark.destinations.databases.postgresql.postgresql_rows import HEAD,
 from target_spark.destinations.databases.postgresql.postgresql_sql import PostgreSqlSql
 from target_spark.destinations.databases.staged_columns import StagingTable, chunks
 from target_spark.destinations.databases.statements import KEY_COMMENT, LoadSql
-from target_spark.tables.evolution import Capabilities
-from target_spark.tables.table_changes import NameRules
+from target_spark.tables.table_changes import Capabilities, NameRules
 
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO'; SET extra_float_digits = 1; "

@@ -28,7 +28,7 @@ from target_spark.destinations.databases.statements import (
 from target_spark.tables.table_changes import NameRules, assign_names
 
 if TYPE_CHECKING:
-    from target_spark.tables.evolution import Column
+    from target_spark.tables.table_changes import Column
 
 TYPES: Mapping[type[T.DataType], str] = {
     T.ByteType: "smallint",

@@ -73,8 +73,7 @@ from target_spark.destinations.lakes.lake_table import (
 )
 from target_spark.destinations.lakes.lake_work import first_able, first_of
 from target_spark.run_settings import TargetConfig
-from target_spark.tables.evolution import Capabilities, TableChange
-from target_spark.tables.table_changes import NameRules
+from target_spark.tables.table_changes import Capabilities, NameRules, TableChange
 
 NO_CODE_BYTES = 1 << 20
 """For more bytes, code that Spark generates and compiles saves more time than it takes."""

@@ -8,7 +8,7 @@ from pyspark.sql import types as T  # noqa: N812
 from target_spark.core.load_plans import Layout, TableName, TableRequest
 from target_spark.destinations.lakes.delta.delta_log import additions
 from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.tables.evolution import Column, TableChange
+from target_spark.tables.table_changes import Column, TableChange
 
 LONG, TEXT = T.LongType(), T.StringType()
 

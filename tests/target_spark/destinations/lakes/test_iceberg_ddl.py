@@ -41,7 +41,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_transaction import kept_col
 from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.operate.lake_histories import _with_ancestors
 from target_spark.run_settings import TargetConfig
-from target_spark.tables.evolution import Column, TableChange
+from target_spark.tables.table_changes import Column, TableChange
 
 LONG, TEXT = T.LongType(), T.StringType()
 STRUCT = T.StructType([T.StructField(n, LONG) for n in ("id", "a.b", "bucket(2, id)", "at")])
