@@ -270,17 +270,11 @@ class RunResources:
         return schema
 
     def _prepare_ledger(self, cursor: Cursor, schema: str) -> None:
-        """Create and change only what is missing: the user need not own the ledger."""
+        """Create only what is missing: the user need not own the ledger."""
         sql = self.database.sql
         for name, statement in sql.create_ledger(schema).items():
             if self.database.describe(cursor, TablePlace(schema, name)) is None:
                 cursor.execute(statement)
-        place = TablePlace(schema, LEDGER)
-        table = self.database.describe(cursor, place)
-        present = {column.name for column in table.columns} if table else set()
-        for name, kind in sql.ledger_columns.items():
-            if name not in present:
-                cursor.execute(f"ALTER TABLE {sql.table(place)} ADD COLUMN {name} {kind}")
 
     def _drop_stale(self, connection: Connection, schema: str) -> None:
         cursor = connection.cursor()

@@ -62,14 +62,23 @@ class LoadSql(Protocol):
     """Statement that makes the transaction check deferred constraints at once."""
     counts_upserts: bool = True
     """Whether the server tells how many rows `upsert` has added or updated."""
-    ledger_columns: Mapping[str, str] = {}
-    """Columns that older ledgers lack, with their definitions."""
+    ledger: Mapping[str, str] = {}
+    """The tables of the ledger → their columns in SQL."""
+    taking: str = ""
+    """Query that acquires a lock, if it is free; it yields whether it was."""
+    releasing: str = ""
+    """Query that releases a lock."""
     has_schema: str = ""
     current_schema: str = ""
     types: Mapping[str, DataType] = {}
     """The database's types that loading creates → Spark's, but for decimals."""
     stages: str = ""
     """Query for the tables of a schema whose names begin with a prefix."""
+
+    @property
+    def options(self) -> str:
+        """Return the clause after the columns of a new table."""
+        return ""
 
     def name(self, name: str) -> str:
         """Return a quoted name."""
@@ -87,17 +96,24 @@ class LoadSql(Protocol):
         """Return a table name like `table`, for statements with arguments."""
         return self.table(place).replace("%", "%%")
 
+    def lock_key(self, name: str) -> str | int:
+        """Return what stands for the name of a lock at the server."""
+
     def lock(self, cursor: Cursor, name: str) -> None:
         """Acquire a lock that the session holds until `unlock`, or until it ends."""
 
     def take(self, cursor: Cursor, name: str) -> bool:
         """Acquire a lock like `lock`, if it is free; return whether it was."""
+        cursor.execute(self.taking, (self.lock_key(name),))
+        return bool(cursor.fetchone()[0])
 
     def lease_session(self, seconds: int) -> list[str]:
         """Return statements by which the server ends the session of a client that is gone."""
 
     def unlock(self, cursor: Cursor, name: str) -> None:
         """Release a lock."""
+        cursor.execute(self.releasing, (self.lock_key(name),))
+        cursor.fetchone()
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
         """Return whether a lock is free, not held by another session."""
@@ -354,6 +370,11 @@ class LoadSql(Protocol):
 
     def create_ledger(self, schema: str) -> Mapping[str, str]:
         """Return the statements that create the tables of the ledger, by their names."""
+        return {
+            name: f"CREATE TABLE IF NOT EXISTS {self.table(TablePlace(schema, name))} ({columns})"
+            f"{self.options}"
+            for name, columns in self.ledger.items()
+        }
 
     def may_delete(self, cursor: Cursor, place: TablePlace) -> bool:  # noqa: ARG002
         """Return whether the user may delete rows of a table."""
@@ -438,6 +459,12 @@ class LoadSql(Protocol):
             for n, part in enumerate(rows.parts)
         )
         return " UNION ALL ".join(parts)
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal, if the server takes a backslash for an escape."""
+    quoted = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "")
+    return f"'{quoted}'"
 
 
 def _within(rows: StagedRows) -> str:

@@ -25,7 +25,7 @@ from target_spark.destinations.databases.database_tables import (
     FoundTable,
     TablePlace,
 )
-from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql, literal
+from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql
 from target_spark.destinations.databases.staged_columns import (
     StagedColumn,
     StagingTable,
@@ -34,7 +34,7 @@ from target_spark.destinations.databases.staged_columns import (
     sendable,
     staged_source,
 )
-from target_spark.destinations.databases.statements import KEY_COMMENT, NULL, LoadSql
+from target_spark.destinations.databases.statements import KEY_COMMENT, NULL, LoadSql, literal
 from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.tables.table_changes import Capabilities, NameRules
 

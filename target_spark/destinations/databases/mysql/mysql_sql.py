@@ -22,6 +22,7 @@ from target_spark.destinations.databases.statements import (
     LEDGER,
     NAMES,
     LoadSql,
+    literal,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +106,17 @@ class MySqlSql(LoadSql):
     patient = "SET SESSION lock_wait_timeout = DEFAULT"
     counts_upserts = False  # It counts an updated row twice, and one without changes not at all.
     other_row = "1048"
+    ledger: Mapping[str, str] = {
+        LEDGER: "id bigint AUTO_INCREMENT PRIMARY KEY, table_name varchar(64) NOT NULL, "
+        "stream text NOT NULL, run varchar(32) NOT NULL, token varchar(128) NOT NULL, "
+        "note mediumtext NOT NULL, at datetime(6) NOT NULL DEFAULT current_timestamp(6), "
+        "ended boolean NOT NULL DEFAULT false, UNIQUE (table_name, token)",
+        NAMES: "table_name varchar(64) NOT NULL, source varchar(512) NOT NULL, "
+        "column_name varchar(64) NOT NULL, PRIMARY KEY (table_name, source)",
+        LEASES: "name varchar(64) NOT NULL PRIMARY KEY, holder text NOT NULL",
+    }
+    taking = "SELECT GET_LOCK(%s, 0)"
+    releasing = "SELECT RELEASE_LOCK(%s)"
     has_schema = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
     current_schema = "SELECT database()"
     stages = (
@@ -121,6 +133,10 @@ class MySqlSql(LoadSql):
     def _text(self) -> str:
         """Return the clause for columns of texts."""
         return f"CHARACTER SET utf8mb4 COLLATE {self._collation}"
+
+    @property
+    def options(self) -> str:
+        return f" ENGINE InnoDB ROW_FORMAT DYNAMIC {self._text}"
 
     def type_of(self, data_type: T.DataType) -> str:
         if isinstance(data_type, T.DecimalType) and data_type.scale <= _MOST_SCALE:
@@ -179,27 +195,22 @@ class MySqlSql(LoadSql):
     def as_text(self, expression: str, staged: str) -> str:
         return _float_text(expression) if staged == "float" else f"CAST({expression} AS CHAR)"
 
+    def lock_key(self, name: str) -> str:
+        return hashlib.sha256(name.encode()).hexdigest()[:60]
+
     def lock(self, cursor: Cursor, name: str) -> None:
-        cursor.execute("SELECT GET_LOCK(%s, %s)", (_digest(name), _LOCK_SECONDS))
+        cursor.execute("SELECT GET_LOCK(%s, %s)", (self.lock_key(name), _LOCK_SECONDS))
         if cursor.fetchone()[0] != 1:
             raise DestinationError(
                 "the server did not grant a lock", hint="other runs on the table may be stuck"
             )
 
-    def take(self, cursor: Cursor, name: str) -> bool:
-        cursor.execute("SELECT GET_LOCK(%s, 0)", (_digest(name),))
-        return bool(cursor.fetchone()[0] == 1)
-
     def lease_session(self, seconds: int) -> list[str]:
         """See `LoadSql`: idle sessions end."""
         return [f"SET SESSION wait_timeout = {seconds}"]
 
-    def unlock(self, cursor: Cursor, name: str) -> None:
-        cursor.execute("SELECT RELEASE_LOCK(%s)", (_digest(name),))
-        cursor.fetchone()
-
     def is_free(self, cursor: Cursor, name: str) -> bool:
-        cursor.execute("SELECT IS_FREE_LOCK(%s)", (_digest(name),))
+        cursor.execute("SELECT IS_FREE_LOCK(%s)", (self.lock_key(name),))
         return bool(cursor.fetchone()[0])
 
     def create_schema(self, schema: str) -> str:
@@ -243,10 +254,7 @@ class MySqlSql(LoadSql):
         if keys:
             created.append(f"PRIMARY KEY ({self.names(keys)}) COMMENT '{KEY_COMMENT}'")
         clause = f" COMMENT {literal(comment[:2048])}" if comment else ""
-        return [
-            f"CREATE TABLE {self.table(place)} ({', '.join(created)}) ENGINE InnoDB "
-            f"ROW_FORMAT DYNAMIC {self._text}{clause}"
-        ]
+        return [f"CREATE TABLE {self.table(place)} ({', '.join(created)}){self.options}{clause}"]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
         return [f"ALTER TABLE {self.table(place)} ADD COLUMN {self._column(column)}"]
@@ -350,23 +358,6 @@ class MySqlSql(LoadSql):
         newer = self.newer("t", "d.{staged}", rows)
         delete = f"DELETE t FROM {self.table(place)} t JOIN ({self.marked(rows)}) d ON {equal}"
         return [f"{delete} AND {newer}" if newer else delete]
-
-    def create_ledger(self, schema: str) -> Mapping[str, str]:
-        columns = {
-            LEDGER: "id bigint AUTO_INCREMENT PRIMARY KEY, table_name varchar(64) NOT NULL, "
-            "stream text NOT NULL, run varchar(32) NOT NULL, token varchar(128) NOT NULL, "
-            "note mediumtext NOT NULL, at datetime(6) NOT NULL DEFAULT current_timestamp(6), "
-            "ended boolean NOT NULL DEFAULT false, UNIQUE (table_name, token)",
-            NAMES: "table_name varchar(64) NOT NULL, source varchar(512) NOT NULL, "
-            "column_name varchar(64) NOT NULL, PRIMARY KEY (table_name, source)",
-            LEASES: "name varchar(64) NOT NULL PRIMARY KEY, holder text NOT NULL",
-        }
-        options = f"ENGINE InnoDB ROW_FORMAT DYNAMIC {self._text}"
-        return {
-            name: f"CREATE TABLE IF NOT EXISTS {self.table(TablePlace(schema, name))} ({listed}) "
-            f"{options}"
-            for name, listed in columns.items()
-        }
 
     def _column(self, column: Column, null: str = "", keys: int = 0) -> str:
         """Return a column in a statement; `keys` is the number of key columns if it is one."""
@@ -474,16 +465,6 @@ def _member(text: str, kind: str, stored: str) -> str:
         one = "|".join(map(re.escape, members))
         same = f"{text} REGEXP {literal(f'^(({one})(,({one}))*)?$')} AND {text} NOT REGEXP {_TWICE}"
     return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE CONCAT({text}, ' is none') END"
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:60]
-
-
-def literal(text: str) -> str:
-    """Return a text as a literal."""
-    quoted = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "")
-    return f"'{quoted}'"
 
 
 _TWICE = literal(r"(^|,)([^,]+),([^,]*,)*\2(,|$)")

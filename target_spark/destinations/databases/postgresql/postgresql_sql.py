@@ -24,6 +24,7 @@ from target_spark.destinations.databases.statements import (
     LEDGER,
     NAMES,
     LoadSql,
+    literal,
 )
 from target_spark.tables.table_changes import NameRules, assign_names
 
@@ -101,7 +102,17 @@ class PostgreSqlSql(LoadSql):
     types = _SPARK
     unlogged = "UNLOGGED "
     overriding = " OVERRIDING SYSTEM VALUE"
-    ledger_columns: Mapping[str, str] = {"proof": "text NOT NULL DEFAULT ''"}
+    ledger: Mapping[str, str] = {
+        LEDGER: "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, table_name text NOT NULL, "
+        "stream text NOT NULL, run text NOT NULL, token text NOT NULL, note text NOT NULL, "
+        "at timestamptz NOT NULL DEFAULT now(), ended boolean NOT NULL DEFAULT false, "
+        "proof text NOT NULL DEFAULT '', UNIQUE (table_name, token)",
+        NAMES: "table_name text NOT NULL, source text NOT NULL, column_name text NOT NULL, "
+        "PRIMARY KEY (table_name, source)",
+        LEASES: "name text PRIMARY KEY, holder text NOT NULL",
+    }
+    taking = "SELECT pg_try_advisory_lock(%s)"
+    releasing = "SELECT pg_advisory_unlock(%s)"
     impatient = "SET LOCAL lock_timeout = '3s'"
     immediate = "SET CONSTRAINTS ALL IMMEDIATE"
     has_schema = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
@@ -320,21 +331,6 @@ class PostgreSqlSql(LoadSql):
             f"CREATE VIEW {view} AS SELECT {columns} FROM {self.table(place)}",
         ]
 
-    def create_ledger(self, schema: str) -> Mapping[str, str]:
-        columns = {
-            LEDGER: "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, table_name text NOT NULL, "
-            "stream text NOT NULL, run text NOT NULL, token text NOT NULL, note text NOT NULL, "
-            "at timestamptz NOT NULL DEFAULT now(), ended boolean NOT NULL DEFAULT false, "
-            f"proof {self.ledger_columns['proof']}, UNIQUE (table_name, token)",
-            NAMES: "table_name text NOT NULL, source text NOT NULL, column_name text NOT NULL, "
-            "PRIMARY KEY (table_name, source)",
-            LEASES: "name text PRIMARY KEY, holder text NOT NULL",
-        }
-        return {
-            name: f"CREATE TABLE IF NOT EXISTS {self.table(TablePlace(schema, name))} ({listed})"
-            for name, listed in columns.items()
-        }
-
     def proof(self, cursor: Cursor, rows: int) -> str:
         """See `LoadSql`: the transaction id of row versions, and the number of added rows."""
         cursor.execute("SELECT txid_current() %% 4294967296", ())
@@ -379,12 +375,12 @@ class PostgreSqlSql(LoadSql):
         )
         return {number: str(count) for number, count in cursor.fetchall()}
 
-    def lock(self, cursor: Cursor, name: str) -> None:
-        cursor.execute("SELECT pg_advisory_lock(%s)", (_number(name),))
+    def lock_key(self, name: str) -> int:
+        """See `LoadSql`: the number of an advisory lock."""
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
-    def take(self, cursor: Cursor, name: str) -> bool:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
-        return bool(cursor.fetchone()[0])
+    def lock(self, cursor: Cursor, name: str) -> None:
+        cursor.execute("SELECT pg_advisory_lock(%s)", (self.lock_key(name),))
 
     def lease_session(self, seconds: int) -> list[str]:
         """See `LoadSql`: by keepalives of the network."""
@@ -393,9 +389,6 @@ class PostgreSqlSql(LoadSql):
             f"SET tcp_keepalives_interval = {max(1, seconds // 6)}",
             "SET tcp_keepalives_count = 3",
         ]
-
-    def unlock(self, cursor: Cursor, name: str) -> None:
-        cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
         taken = self.take(cursor, name)
@@ -504,15 +497,9 @@ def _array(value: str, element: str) -> str:
     return f"CASE {nested}WHEN {is_array} THEN {items(value)} ELSE {other} END"
 
 
-def _number(name: str) -> int:
-    """Return the number of an advisory lock."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-
-
 def _literal(text: str) -> str:
     """Return a text as a literal, safe with any setting of the server."""
-    quoted = text.replace("\0", "").replace("\\", "\\\\").replace("'", "''")
-    return f"E'{quoted}'"
+    return f"E{literal(text)}"
 
 
 def _with(properties: Mapping[str, str]) -> str:

@@ -456,15 +456,6 @@ def test_a_run_that_lost_its_connection_does_not_go_on_beside_its_successor(
     assert pg.table("select token, note from _singer_ledger order by id") == before
 
 
-def test_a_ledger_of_an_older_version_is_used_on(pg: Db, new_loads: NewLoads):
-    new_loads(pg).load(PLAIN, [(1, "a")])
-    pg.run("alter table _singer_ledger drop column proof")
-    loads = new_loads(pg)
-    loads.load(PLAIN, [(2, "b")], noted=True)
-    loads.kill()
-    assert new_loads(pg).recall(PLAIN) == loads.noted
-
-
 def test_what_a_killed_run_has_staged_goes_with_the_next_run(db: Db, new_loads: NewLoads):
     killed, living = new_loads(db), new_loads(db)
     killed.stage(PLAIN, [(1, "a")])
