@@ -66,13 +66,8 @@ Keys = tuple[tuple[KeyRange, ...], int]
 """Ranges of key columns, and the number of different keys."""
 
 
-class TableEngine(ABC):
-    """What more than one engine can do to tables of a format: Spark, or a package without it.
-
-    Engines are tried in order, see `lake_work.first_able`; Spark is the last one. Every method but
-    Spark's raises NeedsSparkError, after which nothing has changed or Spark can do it all again.
-    Its other errors are those of `LakeFormat`. `mark` is that of the commit.
-    """
+class TableAccess(ABC):
+    """What every engine can do to tables of a format, Spark by the format itself."""
 
     @abstractmethod
     def describe(self, table: Handle) -> LakeTable | None:
@@ -84,7 +79,26 @@ class TableEngine(ABC):
 
     @abstractmethod
     def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
-        """Change the columns of a table: see `LakeFormat.alter`."""
+        """Add and widen columns, drop NOT NULL, change partitions; store `change.mapping` first.
+
+        Its commits carry the mark, if they are among those that `marks` lists.
+        """
+
+    @abstractmethod
+    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
+        """Return the marks of the last `limit` commits, newest first; None for others' commits.
+
+        Commits that keep all rows (compactions) may be left out.
+        """
+
+
+class TableEngine(TableAccess):
+    """What more than one engine can do to tables of a format: Spark, or a package without it.
+
+    Engines are tried in order, see `lake_work.first_able`; Spark is the last one. Every method but
+    Spark's raises NeedsSparkError, after which nothing has changed or Spark can do it all again.
+    Its other errors are those of `LakeFormat`. `mark` is that of the commit.
+    """
 
     @abstractmethod
     def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
@@ -120,12 +134,8 @@ class TableEngine(ABC):
         `columns` are that with the version of rows, and that which marks rows as deleted.
         """
 
-    @abstractmethod
-    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
-        """Return the marks of the newest commits: see `LakeFormat.marks`."""
 
-
-class LakeFormat(ABC):
+class LakeFormat(TableAccess):
     """One table format. The session is one of the table alone: its conf may be set freely.
 
     `frame` has all columns of the table, in any order; `mark` is that of the commit, `names` are
@@ -163,14 +173,6 @@ class LakeFormat(ABC):
     def storable(self, struct: StructType) -> StructType:
         """Return the columns with types of the format; values are cast to them."""
 
-    @abstractmethod
-    def describe(self, table: Handle) -> LakeTable | None:
-        """Return the current table, never from a cache; None if there is none."""
-
-    @abstractmethod
-    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
-        """Create the table of `change.create`; keep one that was created concurrently."""
-
     def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
         """Return what of a table may change: nothing of others' rules, unless a setting says so."""
         if OURS in now.names or request.contract.rules == EVOLVE:
@@ -193,13 +195,6 @@ class LakeFormat(ABC):
     ) -> tuple[PartitionStep, ...]:
         """Return how the partitions of a table become those of the settings; none if they stay."""
         return ()
-
-    @abstractmethod
-    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
-        """Add and widen columns, drop NOT NULL, change partitions; store `change.mapping` first.
-
-        Its commits carry the mark, if they are among those that `marks` lists.
-        """
 
     @abstractmethod
     def append(self, table: Handle, frame: DataFrame, mark: Mark, base: str | None = None) -> None:
@@ -243,13 +238,6 @@ class LakeFormat(ABC):
     @abstractmethod
     def replace_range(self, table: Handle, frame: DataFrame, condition: str, mark: Mark) -> None:
         """Replace the rows of a condition in SQL by others that meet it, in one commit."""
-
-    @abstractmethod
-    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
-        """Return the marks of the last `limit` commits, newest first; None for others' commits.
-
-        Commits that keep all rows (compactions) may be left out.
-        """
 
     def changed_rows(
         self,
