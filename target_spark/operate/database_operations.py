@@ -52,10 +52,10 @@ class _PassingNames(Ledger):
 
     added: dict[str, str] = field(default_factory=dict)
 
-    def names(self, cursor: Cursor) -> dict[str, str]:
-        return {**super().names(cursor), **self.added}
+    def names(self) -> dict[str, str]:
+        return {**super().names(), **self.added}
 
-    def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:  # noqa: ARG002
+    def keep_names(self, mapping: Mapping[str, str]) -> None:
         self.added.update(mapping)
 
 
@@ -282,7 +282,7 @@ def verify_table(
         for request in requests:
             work.alter(request, work.plan(request))
         work.connection.commit()
-    table = work.database.describe(work.cursor, work.place)
+    table = work.described()
     if table is None:
         raise missing_table(f"the table '{work.place.table}'", last.stream, repairs=True)
     filled = _filled(work, requests, held)
@@ -305,10 +305,9 @@ def verify_table(
 def _filled(work: TableWork, requests: Sequence[TableRequest], held: Sequence[Flush]) -> TableWork:
     """Return work on a table like the real one, with the rows of the run."""
     place = TablePlace(work.place.schema, swap_names(work)[0])
-    ledger = _PassingNames(work.database, work.place, work.ledger.run)
+    ledger = _PassingNames(work.database, work.cursor, work.place, work.ledger.run)
     created = replace(work, place=place, ledger=ledger)
-    work.cursor.execute(work.database.sql.drop(place))
-    work.cursor.execute(work.database.sql.copy(place, work.place))
+    work.run(work.sql.drop(place), work.sql.copy(place, work.place))
     for request in requests:
         created.alter(request, created.plan(request))
     for request in requests:
@@ -350,7 +349,7 @@ def _sides(
         if name not in types and not source.startswith(METADATA)
     )
     sides = StagedComparison(
-        work.database.sql,
+        work.sql,
         work.cursor,
         filled.place,
         work.place,

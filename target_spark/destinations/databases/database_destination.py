@@ -91,7 +91,7 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
         DestinationError: The stream's columns have changed their types during the run, and the
             settings do not resolve that. All rows are unchanged.
     """
-    sql, cursor = work.database.sql, work.cursor
+    sql, cursor = work.sql, work.cursor
     _check_cascades(work)
     if work.is_theirs() or sql.has_ties(cursor, work.place):
         for request in requests:
@@ -99,7 +99,7 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
         work.connection.commit()
         _delete_all(work)
         return work
-    is_there = work.database.describe(cursor, work.place) is not None
+    is_there = work.described() is not None
     conflicts = dict.fromkeys(chain.from_iterable(map(work.conflicting, requests)))
     if is_there and not conflicts:
         for request in requests:
@@ -126,8 +126,8 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
 
 def _delete_all(work: TableWork) -> None:
     """Delete all rows; raise SettingsError if a trigger or rule of others keeps some."""
-    work.cursor.execute(work.database.sql.delete_all(work.place))
-    if work.database.sql.keeps_rows(work.cursor, work.place):
+    work.run(work.sql.delete_all(work.place))
+    if work.sql.keeps_rows(work.cursor, work.place):
         raise SettingsError(
             f"'overwrite' cannot replace the rows of '{work.place.table}': "
             "a trigger or rule of the table keeps them",
@@ -138,9 +138,9 @@ def _delete_all(work: TableWork) -> None:
 
 def _check_cascades(work: TableWork) -> None:
     """Raise SettingsError if rows of other tables would go with those of the table."""
-    if work.database.describe(work.cursor, work.place) is None:
+    if work.described() is None:
         return
-    others = work.database.sql.cascades(work.cursor, work.place)
+    others = work.sql.cascades(work.cursor, work.place)
     if others:
         raise SettingsError(
             f"'overwrite' would change rows of '{others[0]}' too: its foreign key to the table "
@@ -156,9 +156,9 @@ def _check_attached(work: TableWork, conflicts: Sequence[str], *, is_copied: boo
     Conflicts are created anew, for other types; with `is_copied`, the other columns stay, with what
     belongs to them.
     """
-    table = work.database.describe(work.cursor, work.place)
+    table = work.described()
     columns = [column.name for column in table.columns] if table and not is_copied else conflicts
-    others = work.database.sql.attached(work.cursor, work.place, columns)
+    others = work.sql.attached(work.cursor, work.place, columns)
     if others:
         raise SettingsError(
             f"'overwrite' would create columns of '{work.place.table}' anew for other types or "
@@ -171,9 +171,9 @@ def _check_attached(work: TableWork, conflicts: Sequence[str], *, is_copied: boo
 def _spare(work: TableWork, is_keyed: bool) -> TableWork:
     """Return work on a new table, a copy of the current one if that has the right keys."""
     created = replace(work, place=TablePlace(work.place.schema, swap_names(work)[0]))
-    work.cursor.execute(work.database.sql.drop(created.place))
+    work.run(work.sql.drop(created.place))
     if is_keyed:
-        work.cursor.execute(work.database.sql.copy(created.place, work.place))
+        work.run(work.sql.copy(created.place, work.place))
     return created
 
 
@@ -185,10 +185,10 @@ def swap_in(work: TableWork, filled: TableWork) -> None:
     if filled.place == work.place:
         return
     pairs = [(filled.place, work.place)]
-    if work.database.describe(work.cursor, work.place) is not None:
+    if work.described() is not None:
         pairs.insert(0, (work.place, TablePlace(work.place.schema, swap_names(work)[1])))
     work.connection.commit()
-    work.cursor.execute(work.database.sql.rename(pairs))
+    work.run(work.sql.rename(pairs))
 
 
 def swap_names(work: TableWork) -> tuple[str, str]:
@@ -367,7 +367,7 @@ class JdbcDestination(Destination):
 
     def exists(self, request: TableRequest) -> bool:
         with self._looking(request) as work:
-            return self._database.describe(work.cursor, work.place) is not None
+            return work.described() is not None
 
     def preview(self, request: TableRequest) -> Sequence[str]:
         check_request(request)
@@ -385,7 +385,7 @@ class JdbcDestination(Destination):
     def keep(self, request: TableRequest, note: Note) -> None:
         # Without the table's lock, which a commit may hold for long.
         with self.work(request) as work:
-            self._check_note(work, request, work.ledger.keep(work.cursor, request.stream, note))
+            self._check_note(work, request, work.ledger.keep(request.stream, note))
             work.connection.commit()
         self._has_note(request, note)
 
@@ -403,7 +403,7 @@ class JdbcDestination(Destination):
     def _append(self, flush: Flush) -> Committed | None:
         request, committed = flush.request, None
         with self.work(request) as work, work.locked():
-            if not work.ledger.has(work.cursor, flush.token):
+            if not work.ledger.has(flush.token):
                 result = work.plan(request)
                 plan = work.alter(request, result)
                 if request.view is not None and self._views.get(work.place) != request.view:
@@ -411,7 +411,7 @@ class JdbcDestination(Destination):
                 work.connection.commit()
                 self._views[work.place] = request.view
                 self.changed(request.stream, change_lines(result.change))
-                has_note = work.ledger.has_note(work.cursor, request.stream)
+                has_note = work.ledger.has_note(request.stream)
                 self._check_note(work, request, has_note)
                 plan = work.key(request, plan)
                 with self._finding_refused(work, flush, plan):
@@ -450,7 +450,7 @@ class JdbcDestination(Destination):
         """Replace all rows by those of all flushes; readers see the old ones until then."""
         last, result = held[-1], list[Committed]()
         with self.work(last.request) as work, work.locked():
-            if not work.ledger.has(work.cursor, last.token):
+            if not work.ledger.has(last.token):
                 requests = {flush.write.struct.json(): flush.request for flush in held}.values()
                 backfill, filled = last.request.backfill, work
                 if backfill is None:
@@ -478,7 +478,7 @@ class JdbcDestination(Destination):
     def _add_token(self, work: TableWork, flush: Flush) -> None:
         rows = sum(part.rows for part in flush.parts)
         proof = self._database.sql.proof(work.cursor, rows)
-        work.ledger.add(work.cursor, flush.stream, flush.token, proof)
+        work.ledger.add(flush.stream, flush.token, proof)
 
     def drop_staging(self, request: TableRequest, parts: Sequence[str]) -> None:
         """Remove staging tables; those that remain are removed at the end of the run."""
@@ -491,14 +491,14 @@ class JdbcDestination(Destination):
     @repeated_in_session
     def _end(self, request: TableRequest) -> None:
         with self.work(request) as work, work.locked():
-            work.ledger.end(work.cursor, request.stream)
+            work.ledger.end(request.stream)
             work.connection.commit()
 
     @repeated_in_session
     def _recall(self, request: TableRequest) -> Note:
         # A killed run's last transaction may still be under way on the server.
         with self.work(request) as work, work.locked():
-            note = work.ledger.take(work.cursor, request.stream)
+            note = work.ledger.take(request.stream)
             work.connection.commit()
         self._has_note(request, note)
         return note
@@ -522,7 +522,7 @@ class JdbcDestination(Destination):
         """Remove or mark older rows; return how many."""
         sql, time = self._database.sql, datetime.fromtimestamp(edit.at, timezone.utc)
         with self.work(request) as work, work.locked():
-            result = self._database.describe(work.cursor, work.place)
+            result = work.described()
             present = {column.name for column in result.columns} if result else set()
             # Columns of the record metadata keep their names, under any rules.
             version = work.place, TABLE_VERSION, edit.version
@@ -533,7 +533,7 @@ class JdbcDestination(Destination):
             else:
                 at = time.strftime("%Y-%m-%d %H:%M:%S.%f")
                 query = sql.mark_versions(*version, DELETED_AT, at)
-            with work.ledger.kept_proofs(work.cursor):
+            with work.ledger.kept_proofs():
                 work.cursor.execute(query)
                 rows = work.cursor.rowcount
             work.connection.commit()
@@ -596,14 +596,10 @@ class JdbcDestination(Destination):
 
     def _work_in(self, schema: str, request: TableRequest, connection: Connection) -> TableWork:
         place = TablePlace(schema, legal_name(request.name.table, self._rules))
+        cursor = connection.cursor()
+        ledger = Ledger(self._database, cursor, place, self._run)
         return TableWork(
-            self._database,
-            connection,
-            connection.cursor(),
-            place,
-            Ledger(self._database, place, self._run),
-            self._rules,
-            self._conflicts,
+            self._database, connection, cursor, place, ledger, self._rules, self._conflicts
         )
 
     def _claim(self, place: TablePlace, stream: str) -> None:

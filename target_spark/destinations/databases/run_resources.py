@@ -42,6 +42,7 @@ class Ledger:
     """The ledger's entries of one table, in whose schema it is; never commits."""
 
     database: Database
+    cursor: Cursor
     place: TablePlace
     run: str
 
@@ -53,13 +54,13 @@ class Ledger:
     def _names(self) -> str:
         return self.database.sql.with_arguments(TablePlace(self.place.schema, NAMES))
 
-    def has(self, cursor: Cursor, token: str) -> bool:
+    def has(self, token: str) -> bool:
         """Return whether a flush is in the table."""
         query = f"SELECT 1 FROM {self._ledger} WHERE table_name = %s AND token = %s"
-        cursor.execute(query, (self.place.table, token))
-        return cursor.fetchone() is not None
+        self.cursor.execute(query, (self.place.table, token))
+        return self.cursor.fetchone() is not None
 
-    def add(self, cursor: Cursor, stream: str, token: str, proof: str, note: str = "") -> None:
+    def add(self, stream: str, token: str, proof: str, note: str = "") -> None:
         """Add a flush, in the transaction of its rows, or a note.
 
         `proof`, if it is not empty, finds the rows again.
@@ -70,21 +71,21 @@ class Ledger:
             f"INSERT INTO {self._ledger} (table_name, stream, run, token, note{column}) "
             f"VALUES (%s, %s, %s, %s, %s{value})"
         )
-        cursor.execute(query, values)
+        self.cursor.execute(query, values)
 
-    def keep(self, cursor: Cursor, stream: str, note: Note) -> bool:
+    def keep(self, stream: str, note: Note) -> bool:
         """Replace the note of this run for a stream; return whether there was one."""
         token = self._note_token(stream)
-        was_there = self._remove(cursor, "token = %s", token) > 0
+        was_there = self._remove("token = %s", token) > 0
         if note.entries:
-            self.add(cursor, stream, token, "", note.to_text())
+            self.add(stream, token, "", note.to_text())
         return was_there
 
-    def has_note(self, cursor: Cursor, stream: str) -> bool:
+    def has_note(self, stream: str) -> bool:
         """Return whether the note of this run exists: another run has not taken it over."""
-        return self.has(cursor, self._note_token(stream))
+        return self.has(self._note_token(stream))
 
-    def take(self, cursor: Cursor, stream: str) -> Note:
+    def take(self, stream: str) -> Note:
         """Adopt the note of an ended run for a stream.
 
         Returns:
@@ -92,28 +93,28 @@ class Ledger:
         """
         ended = f"FROM {self._ledger} WHERE table_name = %s AND stream = %s AND run <> %s"
         newest_note = f"SELECT run, note {ended} AND note <> '' ORDER BY id DESC LIMIT 1"
-        cursor.execute(newest_note, (self.place.table, stream, self.run))
+        self.cursor.execute(newest_note, (self.place.table, stream, self.run))
         # 1. Only the note of a run that has ended: a living one holds its lock.
-        owner, text = cursor.fetchone() or ("", "")
-        if not owner or not self.database.sql.is_free(cursor, run_lock(owner)):
+        owner, text = self.cursor.fetchone() or ("", "")
+        if not owner or not self.database.sql.is_free(self.cursor, run_lock(owner)):
             return Note()
         # 2. Only flushes that are the newest ones: a later flush without a note may have changed
         #    the same rows.
         note = read_note(text)
         query = f"SELECT token, proof {ended} AND note = '' ORDER BY id DESC LIMIT %s"
-        cursor.execute(query, (self.place.table, stream, self.run, len(note.tokens)))
-        flushes = cursor.fetchall()
+        self.cursor.execute(query, (self.place.table, stream, self.run, len(note.tokens)))
+        flushes = self.cursor.fetchall()
         newest = list(takewhile(lambda flush: flush[0] in note.tokens, flushes))
         # 3. Only flushes whose rows are still there, by their proofs: others may have emptied the
         #    table.
         proofs = {token: proof for token, proof in newest if proof}
-        result = note.held(self.database.sql.present(cursor, self.place, proofs))
-        self._remove(cursor, "stream = %s AND note <> ''", stream)
-        self.keep(cursor, stream, result)
+        result = note.held(self.database.sql.present(self.cursor, self.place, proofs))
+        self._remove("stream = %s AND note <> ''", stream)
+        self.keep(stream, result)
         return result
 
     @contextmanager
-    def kept_proofs(self, cursor: Cursor) -> Iterator[None]:
+    def kept_proofs(self) -> Iterator[None]:
         """Renew the proofs of flushes in notes of this run if the block moves their rows.
 
         Notes of other runs become void thereby. The transaction of the block locks the table.
@@ -124,69 +125,69 @@ class Ledger:
         # A proof names the transaction that wrote the rows. A changed type writes them anew: they
         # are looked for before and after.
         query = f"SELECT run, token, note, proof FROM {self._ledger} WHERE table_name = %s"
-        cursor.execute(query, (self.place.table,))
-        rows = cursor.fetchall()
+        self.cursor.execute(query, (self.place.table,))
+        rows = self.cursor.fetchall()
         notes = (read_note(note) for run, _, note, _ in rows if note and run == self.run)
         noted = frozenset().union(*(note.tokens for note in notes))
         proofs = {token: proof for _, token, _, proof in rows if proof and token in noted}
         sql = self.database.sql
-        present = sql.present(cursor, self.place, proofs)
+        present = sql.present(self.cursor, self.place, proofs)
         yield
         kept = {token: proofs[token] for token in present}
         update = f"UPDATE {self._ledger} SET proof = %s WHERE table_name = %s AND token = %s"
-        for token, proof in sql.renewed(cursor, self.place, kept).items():
-            cursor.execute(update, (proof, self.place.table, token))
+        for token, proof in sql.renewed(self.cursor, self.place, kept).items():
+            self.cursor.execute(update, (proof, self.place.table, token))
 
     def _note_token(self, stream: str) -> str:
         digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return f"{self.run} note {digest}"
 
-    def end(self, cursor: Cursor, stream: str) -> None:
+    def end(self, stream: str) -> None:
         """End a stream for this run: delete all but its last flush, unless a note needs more."""
-        if self.has_note(cursor, stream):
+        if self.has_note(stream):
             return
         own = f"FROM {self._ledger} WHERE table_name = %s AND stream = %s"
-        cursor.execute(
+        self.cursor.execute(
             f"SELECT DISTINCT run {own} AND run <> %s", (self.place.table, stream, self.run)
         )
-        others = [run for (run,) in cursor.fetchall()]
-        dead = [run for run in others if self.database.sql.is_free(cursor, run_lock(run))]
+        others = [run for (run,) in self.cursor.fetchall()]
+        dead = [run for run in others if self.database.sql.is_free(self.cursor, run_lock(run))]
         newest = f"SELECT max(id) {own} AND run = %s AND note = ''"
-        cursor.execute(newest, (self.place.table, stream, self.run))
-        kept = cursor.fetchone()[0] or 0
-        for run in (*dead, self.run) if self._may_delete(cursor) else ():
+        self.cursor.execute(newest, (self.place.table, stream, self.run))
+        kept = self.cursor.fetchone()[0] or 0
+        for run in (*dead, self.run) if self._may_delete() else ():
             delete = f"DELETE {own} AND run = %s AND id <> %s"
-            cursor.execute(delete, (self.place.table, stream, run, kept))
-        cursor.execute(f"UPDATE {self._ledger} SET ended = true WHERE id = %s", (kept,))
+            self.cursor.execute(delete, (self.place.table, stream, run, kept))
+        self.cursor.execute(f"UPDATE {self._ledger} SET ended = true WHERE id = %s", (kept,))
 
-    def names(self, cursor: Cursor) -> dict[str, str]:
+    def names(self) -> dict[str, str]:
         """Return the table's names of the stream's columns: see `target_spark.tables.evolution`."""
         query = f"SELECT source, column_name FROM {self._names} WHERE table_name = %s"
-        cursor.execute(query, (self.place.table,))
-        return dict(cursor.fetchall())
+        self.cursor.execute(query, (self.place.table,))
+        return dict(self.cursor.fetchall())
 
-    def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:
+    def keep_names(self, mapping: Mapping[str, str]) -> None:
         """Store new names of columns in the table."""
-        existing = self.names(cursor)
+        existing = self.names()
         insert = f"INSERT INTO {self._names} (column_name, table_name, source) VALUES (%s, %s, %s)"
         update = f"UPDATE {self._names} SET column_name = %s WHERE table_name = %s AND source = %s"
         for source, name in mapping.items():
             if existing.get(source) != name:
                 statement = update if source in existing else insert
-                cursor.execute(statement, (name, self.place.table, source))
+                self.cursor.execute(statement, (name, self.place.table, source))
 
-    def _may_delete(self, cursor: Cursor) -> bool:
-        return self.database.sql.may_delete(cursor, TablePlace(self.place.schema, LEDGER))
+    def _may_delete(self) -> bool:
+        return self.database.sql.may_delete(self.cursor, TablePlace(self.place.schema, LEDGER))
 
-    def _remove(self, cursor: Cursor, condition: str, argument: str) -> int:
+    def _remove(self, condition: str, argument: str) -> int:
         """Remove entries of the table, or void them if the user may not delete; return how many."""
         remove = f"DELETE FROM {self._ledger}"
-        if not self._may_delete(cursor):
+        if not self._may_delete():
             void = "concat(token, ' ', id)"
             remove = f"UPDATE {self._ledger} SET stream = '', note = '', token = {void}"
         query = f"{remove} WHERE table_name = %s AND {condition}"
-        cursor.execute(query, (self.place.table, argument))
-        return cursor.rowcount
+        self.cursor.execute(query, (self.place.table, argument))
+        return self.cursor.rowcount
 
 
 def run_lock(run: str) -> str:

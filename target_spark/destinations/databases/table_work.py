@@ -24,7 +24,7 @@ from target_spark.destinations.databases.database_tables import (
 from target_spark.destinations.databases.run_resources import Ledger, table_lock
 from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
-from target_spark.destinations.databases.statements import NAMES, NULL
+from target_spark.destinations.databases.statements import NAMES, NULL, LoadSql
 from target_spark.destinations.destination import Flush, Refusal
 from target_spark.tables.evolution import plan_change, without_computed
 from target_spark.tables.table_changes import OURS, NameRules, TableChange, matched_names
@@ -72,14 +72,33 @@ class TableWork:
     rules: NameRules
     conflicts: str
 
+    @property
+    def sql(self) -> LoadSql:
+        """Return the statements of the database."""
+        return self.database.sql
+
+    def described(self) -> FoundTable | None:
+        """Return the table as it is; None if there is none."""
+        return self.database.describe(self.cursor, self.place)
+
+    def run(self, *statements: str) -> None:
+        """Run statements; empty ones are of databases that need none."""
+        for statement in filter(None, statements):
+            self.cursor.execute(statement)
+
+    def first(self, query: str, arguments: Sequence[Any] | None = None) -> Any:
+        """Return the first row that a query yields; None for no row."""
+        self.cursor.execute(query, arguments)
+        return self.cursor.fetchone()
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the table against other runs; after a failure until the session ends."""
         name = table_lock(self.place)
-        self.database.sql.lock(self.cursor, name)
+        self.sql.lock(self.cursor, name)
         yield
         try:
-            self.database.sql.unlock(self.cursor, name)
+            self.sql.unlock(self.cursor, name)
             self.connection.commit()
         except Exception:
             # What the block has committed stands, and must not be repeated.
@@ -92,7 +111,7 @@ class TableWork:
         Raises:
             DestinationError: It cannot hold them.
         """
-        return self._plan(request, self.ledger.names(self.cursor))
+        return self._plan(request, self.ledger.names())
 
     def preview(self, request: TableRequest) -> TableChange:
         """Return the change of the table like `plan`, but in a schema that may lack a ledger.
@@ -101,7 +120,7 @@ class TableWork:
         """
         names = TablePlace(self.place.schema, NAMES)
         has_names = self.database.describe(self.cursor, names) is not None
-        existing = self.ledger.names(self.cursor) if has_names else {}
+        existing = self.ledger.names() if has_names else {}
         is_whole = request.method == "overwrite" and request.backfill is None
         if is_whole and not self._is_theirs(existing):
             return self._change(request, None, {}, self.conflicts)
@@ -109,15 +128,15 @@ class TableWork:
 
     def is_theirs(self) -> bool:
         """Return whether others have created the table; false if there is none."""
-        existing = self.ledger.names(self.cursor)
-        present = self.database.describe(self.cursor, self.place)
+        existing = self.ledger.names()
+        present = self.described()
         return present is not None and self._is_theirs(existing)
 
     def _is_theirs(self, renamed: Mapping[str, str]) -> bool:
         return OURS not in renamed and not self.place.table.startswith(PREFIX)
 
     def _plan(self, request: TableRequest, renamed: Mapping[str, str]) -> TablePlan:
-        result = self.database.describe(self.cursor, self.place)
+        result = self.described()
         change = self._change(request, result, renamed, self.conflicts)
         return TablePlan(result, change, result is not None and self._is_theirs(renamed))
 
@@ -125,18 +144,17 @@ class TableWork:
         """Change the table as planned and drop its index of earlier keys; return its new plan."""
         # Only a changed type moves rows; to look for them reads the whole table.
         moves = plan.change.widen or plan.change.rewrite
-        with self.ledger.kept_proofs(self.cursor) if moves else nullcontext():
-            for statement in self._changes(request, plan):
-                self.cursor.execute(statement)
-        self.ledger.keep_names(self.cursor, plan.change.renamed)
+        with self.ledger.kept_proofs() if moves else nullcontext():
+            self.run(*self._changes(request, plan))
+        self.ledger.keep_names(plan.change.renamed)
         return self.plan(request)
 
     def conflicting(self, request: TableRequest) -> list[str]:
         """Return the table's columns that cannot hold the stream's new types."""
-        result = self.database.describe(self.cursor, self.place)
+        result = self.described()
         if result is None:
             return []
-        existing = self.ledger.names(self.cursor)
+        existing = self.ledger.names()
         names = self._names(result, request, existing)
         conflicts = []
         for wanted in request.struct:
@@ -152,15 +170,14 @@ class TableWork:
 
     def is_keyed(self, request: TableRequest) -> bool:
         """Return whether the table's rows are unique by the keys, or the keys are empty."""
-        result = self.database.describe(self.cursor, self.place) or FoundTable(())
-        names = self._names(result, request, self.ledger.names(self.cursor))
+        result = self.described() or FoundTable(())
+        names = self._names(result, request, self.ledger.names())
         keys = frozenset(names[key] for key in keys_of(request))
         return not keys or keys in result.keys
 
     def drop_columns(self, columns: Iterable[str]) -> None:
         """Drop columns with their values."""
-        for column in columns:
-            self.cursor.execute(self.database.sql.drop_column(self.place, column))
+        self.run(*(self.sql.drop_column(self.place, column) for column in columns))
 
     def key(self, request: TableRequest, plan: TablePlan) -> TablePlan:
         """Make the rows unique by the keys, if they are not; return the plan with that index.
@@ -172,8 +189,7 @@ class TableWork:
             return plan
         nullable = {column.name for column in plan.table.columns if column.nullable}
         nulls = self.database.null_keys and bool(nullable & set(keys))
-        for statement in self.database.sql.unique(self.place, keys, nulls):
-            self.cursor.execute(statement)
+        self.run(*self.sql.unique(self.place, keys, nulls))
         return self.plan(request)
 
     def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> Committed:
@@ -187,7 +203,7 @@ class TableWork:
             return Committed(0)
         rows = self.staged_rows(request, plan, tuple(part.url for part in parts))
         self._check(rows)
-        sql = self.database.sql
+        sql = self.sql
         # A trigger may skip rows or route them to partitions: the number that a statement tells is
         # then not the number of rows that the table got, which the database counts for itself.
         is_watched = plan.table.has_triggers and request.method == "overwrite"
@@ -205,17 +221,15 @@ class TableWork:
             may_skip = rows.deleted is not None or bool(rows.order_by) or has_keys_alone
             is_told = sql.counts_upserts and not (rows.order_by or has_keys_alone)
             if plan.table.has_triggers and is_told:
-                self.cursor.execute(sql.count_newest(rows))
-                changed = changed if rows.is_unique else count
-                self._check_arrived(changed, self.cursor.fetchone()[0], before)
+                [expected] = self.first(sql.count_newest(rows))
+                self._check_arrived(changed if rows.is_unique else count, expected, before)
             reported = count if sql.counts_upserts and rows.is_unique else None
             return Committed(reported, by_key=True, may_skip=may_skip)
         for part in parts:
             self.cursor.execute(sql.append(self.place, rows, part.url))
             taken = self.cursor.rowcount
             if taken != part.rows:
-                self.cursor.execute(sql.count(TablePlace(rows.schema, part.url)))
-                staged = self.cursor.fetchone()[0]
+                [staged] = self.first(sql.count(TablePlace(rows.schema, part.url)))
                 if staged != part.rows:
                     raise DestinationError(
                         f"a staging table has {staged} of {part.rows} rows",
@@ -238,7 +252,7 @@ class TableWork:
         """
         if changed >= expected:
             return
-        arrived = self.database.sql.written(self.cursor, self.place) - before
+        arrived = self.sql.written(self.cursor, self.place) - before
         if arrived < expected:
             raise RecordError(
                 f"the table '{self.place.table}' has {max(changed, arrived)} of {expected} rows: "
@@ -255,7 +269,7 @@ class TableWork:
         for request in requests:
             self.key(request, self.plan(request))
         column = self.plan(requests[-1]).mapping[backfill.column]
-        statement = self.database.sql.delete_range(self.place, column)
+        statement = self.sql.delete_range(self.place, column)
         self.cursor.execute(statement, (backfill.since, backfill.until))
 
     def check_range(
@@ -270,9 +284,8 @@ class TableWork:
         if not urls:
             return
         column = plan.mapping[backfill.column]
-        statement = self.database.sql.outside_range(self.staged_rows(request, plan, urls), column)
-        self.cursor.execute(statement, (backfill.since, backfill.until))
-        if self.cursor.fetchone() is not None:
+        query = self.sql.outside_range(self.staged_rows(request, plan, urls), column)
+        if self.first(query, (backfill.since, backfill.until)) is not None:
             raise outside_range(backfill)
 
     def refusal_of(
@@ -286,7 +299,7 @@ class TableWork:
         if failure is None:
             return ""
         key = plan.mapping[keys[0]] if keys else ""
-        if keys and failure.code == self.database.sql.other_row and f"'{key}'" in failure.message:
+        if keys and failure.code == self.sql.other_row and f"'{key}'" in failure.message:
             return (
                 "the record duplicates the row of another key in a unique index of the table "
                 f"'{self.place.table}' (key: {', '.join(keys)})"
@@ -307,10 +320,9 @@ class TableWork:
         Insert ever smaller ranges of them, and keep those that it takes until the end: a row may
         be refused for an earlier one. The staging tables have numbered rows and their origins.
         """
-        sql, parts = self.database.sql, [part for part in parts if part.rows]
+        parts = [part for part in parts if part.rows]
         for part in parts:
-            for statement in sql.index(TablePlace(self.place.schema, part.url), [ROW]):
-                self.cursor.execute(statement)
+            self.run(*self.sql.index(TablePlace(self.place.schema, part.url), [ROW]))
         self.connection.commit()
         plan = self.key(request, plan)
         self.check_constraints()
@@ -322,18 +334,12 @@ class TableWork:
 
     def view(self, request: TableRequest, plan: TablePlan) -> None:
         """Create the view of the request."""
-        sql = self.database.sql
-        for statement in sql.view(self.place, request, plan.mapping, self.rules):
-            self.cursor.execute(statement)
+        self.run(*self.sql.view(self.place, request, plan.mapping, self.rules))
 
     def drop(self, schema: str, parts: Sequence[str]) -> None:
         """Remove staging tables."""
-        if self.database.sql.impatient:
-            self.cursor.execute(self.database.sql.impatient)
-        for part in parts:
-            self.cursor.execute(self.database.sql.drop(TablePlace(schema, part)))
-        if self.database.sql.patient:
-            self.cursor.execute(self.database.sql.patient)
+        drops = (self.sql.drop(TablePlace(schema, part)) for part in parts)
+        self.run(self.sql.impatient, *drops, self.sql.patient)
         self.connection.commit()
 
     def _change(
@@ -384,11 +390,10 @@ class TableWork:
 
     def check_constraints(self) -> None:
         """Check constraints that wait for the end of the transaction."""
-        if self.database.sql.immediate:
-            self.cursor.execute(self.database.sql.immediate)
+        self.run(self.sql.immediate)
 
     def _takes(self, old: T.DataType, new: T.DataType) -> bool:
-        sql = self.database.sql
+        sql = self.sql
         is_number = sql.takes(new, sql.type_of(old))
         return is_number or isinstance(old, TEXTS) or self.database.can.takes(old, new)
 
@@ -399,7 +404,7 @@ class TableWork:
 
         A type that stores several Spark types, or was made by others, counts as the stream's type.
         """
-        sql = self.database.sql
+        sql = self.sql
         names = self._names(result, request, renamed)
         wanted = {names[field.name]: field.dataType for field in request.struct}
         struct = T.StructType()
@@ -423,7 +428,7 @@ class TableWork:
         return matched_names(request.struct.names, present, self.rules, renamed)
 
     def _changes(self, request: TableRequest, plan: TablePlan) -> Iterator[str]:
-        sql, change = self.database.sql, plan.change
+        sql, change = self.sql, plan.change
         if change.create is not None:
             keys = [plan.mapping[key] for key in keys_of(request)]
             comment = str(request.schema.get("description") or "")
@@ -451,7 +456,7 @@ class TableWork:
         self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...] = ()
     ) -> StagedRows:
         """Return rows of staging tables, and how they are loaded."""
-        sql, result = self.database.sql, plan.table
+        sql, result = self.sql, plan.table
         stored = {column.name: column.sql_type for column in result.columns}
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
         values: dict[str, str] = {}
@@ -488,21 +493,18 @@ class TableWork:
         )
 
     def _check(self, rows: StagedRows) -> None:
-        sql = self.database.sql
+        sql = self.sql
         for part in rows.parts if rows.keys else ():
-            self.cursor.execute(sql.is_empty(TablePlace(rows.schema, part)))
-            if self.cursor.fetchone() is None:
+            if self.first(sql.is_empty(TablePlace(rows.schema, part))) is None:
                 raise DestinationError(
                     "a staging table has lost its rows",
                     hint="the database was restarted during the run; run again",
                 )
-        if rows.keys and not self.database.null_keys:
-            self.cursor.execute(sql.null_key(rows))
-            if self.cursor.fetchone() is not None:
-                raise SettingsError(
-                    f"a record has a null in its key ({', '.join(rows.keys)})",
-                    hint="this database cannot match null keys; load the stream with 'append-only'",
-                )
+        if rows.keys and not self.database.null_keys and self.first(sql.null_key(rows)) is not None:
+            raise SettingsError(
+                f"a record has a null in its key ({', '.join(rows.keys)})",
+                hint="this database cannot match null keys; load the stream with 'append-only'",
+            )
 
 
 def keys_of(request: TableRequest) -> tuple[str, ...]:
@@ -569,26 +571,25 @@ class _RefusedRows:
             return
         column = self._column(rows, error)
         reason = self.work.refusal_of(error, self.request, self.plan, column)
-        cursor, sql = self.work.cursor, self.work.database.sql
         origin = staged_name(len(self.request.struct))
-        cursor.execute(sql.numbered_row(TablePlace(rows.schema, part), origin, last))
-        yield Refusal(part, cursor.fetchone()[0], reason)
+        query = self.work.sql.numbered_row(TablePlace(rows.schema, part), origin, last)
+        [number] = self.work.first(query)
+        yield Refusal(part, number, reason)
 
     def _failure(self, rows: StagedRows, *, keep: bool = True) -> Exception | None:
         """Insert rows; return why the server refuses them. Undo what failed, or is not to keep."""
-        work, sql = self.work, self.work.database.sql
+        work, sql = self.work, self.work.sql
         upserts = sql.upserts(work.place, rows) if rows.keys else None
-        work.cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
+        work.run(f"SAVEPOINT {_SAVEPOINT}")
         try:
-            for statement in upserts or [sql.append(work.place, rows, rows.parts[0])]:
-                work.cursor.execute(statement)
+            work.run(*(upserts or [sql.append(work.place, rows, rows.parts[0])]))
         except Exception as error:
             if not work.refusal_of(error, self.request, self.plan):
                 raise
-            work.cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+            work.run(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
             return error
         end = "RELEASE" if keep else "ROLLBACK TO"
-        work.cursor.execute(f"{end} SAVEPOINT {_SAVEPOINT}")
+        work.run(f"{end} SAVEPOINT {_SAVEPOINT}")
         return None
 
     def _column(self, row: StagedRows, error: Exception) -> str:
