@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -30,7 +30,10 @@ from shared.maps.expressions.evaluator import Task
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import Unsupported
-from shared.maps.transform import Cell, Computed, Transform
+from shared.maps.transform import Cell, Transform
+
+if TYPE_CHECKING:
+    from shared.maps.expressions.planned import Computed
 
 _ESCAPE = re.compile(r"\\u[0-9a-f]{4}|\\.")
 

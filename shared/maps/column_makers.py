@@ -15,13 +15,13 @@ from shared.errors import SettingsError, Where
 from shared.formats.json_schema import spark_type_to_json_schema
 from shared.formats.schema_nodes import node_types, object_node, resolved_node
 from shared.formats.spark_types import T
-from shared.maps.expressions.planned import Planned, plan
+from shared.maps.expressions.planned import Computed, Planned, plan
 from shared.maps.expressions.records import PATH
 from shared.maps.expressions.syntax import Expression
 from shared.maps.expressions.values import Names
 from shared.maps.map_settings import Definition
 from shared.maps.sql_expressions import Sql, plan_sql
-from shared.maps.transform import Cell, Computed, Condition
+from shared.maps.transform import Cell, Condition
 from shared.settings.texts import quoted
 
 if TYPE_CHECKING:

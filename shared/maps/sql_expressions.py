@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
     from sqlglot import Token, exp
 
-    from shared.maps.transform import Computed
+    from shared.maps.expressions.planned import Computed
 
 MOST_CHARACTERS = 64 * 1024
 
@@ -211,7 +211,8 @@ def plan_sql(
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    from shared.maps.transform import Computed, SafeSql  # noqa: PLC0415
+    from shared.maps.expressions.planned import Computed  # noqa: PLC0415
+    from shared.maps.transform import SafeSql  # noqa: PLC0415
 
     try:
         _check_functions(sql)

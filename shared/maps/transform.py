@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,7 @@ from shared.maps.expressions.syntax import ERROR, PARENT
 from shared.settings.texts import quoted
 
 if TYPE_CHECKING:
-    from shared.maps.expressions.arrow_columns import ArrowPair
-    from shared.maps.expressions.evaluator import Task
+    from shared.maps.expressions.planned import Computed
 
 
 PLACE = "__map_place"
@@ -131,36 +130,6 @@ _STAGED = "__map_filter"
 
 _Values = dict["Computed", tuple[Column, Column | None]]
 Keep = Sequence[str] | Mapping[str, str]
-
-
-@dataclass(frozen=True, eq=False)
-class Computed:
-    """A value computed for every row, which may fail.
-
-    Attributes:
-        label: Its name in errors.
-        data_type: Its type.
-        value: Makes its column.
-        error: Makes the column with the reason for a failure; None if it cannot fail.
-        reads: The source columns that it needs.
-        in_python: Whether it runs in Python.
-        evaluated: Returns the work of Python that has the same results; None if there is none.
-        over_arrow: Makes the same columns for rows in Arrow; returns None if it cannot.
-    """
-
-    label: str
-    data_type: T.DataType
-    value: Callable[[], Column]
-    error: Callable[[], Column | None]
-    reads: frozenset[str]
-    in_python: bool = False
-    evaluated: Callable[[], Task] | None = None
-    over_arrow: Callable[[], ArrowPair | None] = lambda: None
-
-    @cached_property
-    def columns(self) -> tuple[Column, Column | None]:
-        """Return its columns, made once: each part of them is a call into Spark."""
-        return self.value(), self.error()
 
 
 @dataclass(frozen=True, eq=False)

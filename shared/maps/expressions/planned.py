@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
 from shared.errors import SettingsError, Where
@@ -15,7 +16,6 @@ from shared.maps.expressions.personal import FUNCTIONS, SALT, Salted
 from shared.maps.expressions.syntax import Expression, nearest, wrong
 from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import Unsupported, uncompiled, using
-from shared.maps.transform import Computed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -27,6 +27,36 @@ if TYPE_CHECKING:
     from shared.maps.expressions.values import Names, Thunk, Value
 
 _FRESH = frozenset({"rand", "randint", "fake", ".now", ".today", ".utcnow"})
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A value computed for every row, which may fail.
+
+    Attributes:
+        label: Its name in errors.
+        data_type: Its type.
+        value: Makes its column.
+        error: Makes the column with the reason for a failure; None if it cannot fail.
+        reads: The source columns that it needs.
+        in_python: Whether it runs in Python.
+        evaluated: Returns the work of Python that has the same results; None if there is none.
+        over_arrow: Makes the same columns for rows in Arrow; returns None if it cannot.
+    """
+
+    label: str
+    data_type: DataType
+    value: Callable[[], Column]
+    error: Callable[[], Column | None]
+    reads: frozenset[str]
+    in_python: bool = False
+    evaluated: Callable[[], Task] | None = None
+    over_arrow: Callable[[], ArrowPair | None] = lambda: None
+
+    @cached_property
+    def columns(self) -> tuple[Column, Column | None]:
+        """Return its columns, made once: each part of them is a call into Spark."""
+        return self.value(), self.error()
 
 
 @dataclass(frozen=True, eq=False)
