@@ -30,9 +30,9 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
 from target_spark.destinations.lakes.iceberg.iceberg_layout import iceberg_widens, place_below
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
-    Handle,
     LostCommit,
     Place,
+    TableHandle,
     absolute,
     configured,
     folders_of_tables,
@@ -65,11 +65,11 @@ class FormatHistory(ABC, Generic[Form]):
         """
 
     @abstractmethod
-    def commits(self, table: Handle) -> Sequence[TableCommit]:
+    def commits(self, table: TableHandle) -> Sequence[TableCommit]:
         """Return the known commits of a table, in the order in which they became the table."""
 
     @abstractmethod
-    def obstacle(self, table: Handle, version: str) -> str | None:
+    def obstacle(self, table: TableHandle, version: str) -> str | None:
         """Return why the table cannot be what it was in a version; None if it can.
 
         Raises:
@@ -77,7 +77,7 @@ class FormatHistory(ABC, Generic[Form]):
         """
 
     @abstractmethod
-    def restore(self, table: Handle, version: str, newest: str) -> None:
+    def restore(self, table: TableHandle, version: str, newest: str) -> None:
         """Make the table what it was after a commit, in one commit.
 
         Raises:
@@ -85,18 +85,18 @@ class FormatHistory(ABC, Generic[Form]):
         """
 
     @abstractmethod
-    def compact(self, table: Handle, layout: Layout) -> Compaction:
+    def compact(self, table: TableHandle, layout: Layout) -> Compaction:
         """Compact small files, sorted or clustered as the layout says."""
 
     @abstractmethod
-    def position(self, table: Handle, bookmark: Mapping[str, Any]) -> str | None:
+    def position(self, table: TableHandle, bookmark: Mapping[str, Any]) -> str | None:
         """Return the version from which a reader of the log goes on; None if of another table."""
 
     @abstractmethod
-    def expire(self, table: Handle, plan: KeepPlan) -> Removal:
+    def expire(self, table: TableHandle, plan: KeepPlan) -> Removal:
         """Remove what only commits before those of the plan need."""
 
-    def remove_orphans(self, table: Handle, before: float) -> int:  # noqa: ARG002
+    def remove_orphans(self, table: TableHandle, before: float) -> int:  # noqa: ARG002
         """Remove files of no version that are older than a time, if `expire` leaves them."""
         return 0
 
@@ -115,7 +115,7 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
             ".".join(folders): self._form.copy_place(join(root, *folders)) for folders in result
         }
 
-    def commits(self, table: Handle) -> Sequence[TableCommit]:
+    def commits(self, table: TableHandle) -> Sequence[TableCommit]:
         rows = table.sql(f"DESCRIBE HISTORY {table.name}").selectExpr(
             "version",
             "unix_micros(timestamp)",
@@ -125,20 +125,20 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
         )
         return tuple(_delta_commit(*row) for row in sorted(rows.collect(), key=lambda row: row[0]))
 
-    def obstacle(self, table: Handle, version: str) -> str | None:
+    def obstacle(self, table: TableHandle, version: str) -> str | None:
         """See `FormatHistory`. Files that the table has now are not looked for."""
         then = _at_version(table, version).inputFiles()
         now = table.rows.inputFiles()
         gone = sum(not _exists(url, self._options) for url in set(then) - set(now))
         return f"{gone} files of it are gone (vacuumed)" if gone else None
 
-    def restore(self, table: Handle, version: str, newest: str) -> None:
+    def restore(self, table: TableHandle, version: str, newest: str) -> None:
         with one_writer(table.place.folder):
             if self._form.version(table) != newest:
                 raise LostCommit
             table.sql(f"RESTORE TABLE {table.name} TO VERSION AS OF {int(version)}").collect()
 
-    def compact(self, table: Handle, layout: Layout) -> Compaction:
+    def compact(self, table: TableHandle, layout: Layout) -> Compaction:
         conf = {}
         if layout.target_file_bytes is not None:
             size = str(layout.target_file_bytes)
@@ -155,14 +155,14 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
             [row] = rows.select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
         return Compaction(row[0], row[1])
 
-    def position(self, table: Handle, bookmark: Mapping[str, Any]) -> str | None:
+    def position(self, table: TableHandle, bookmark: Mapping[str, Any]) -> str | None:
         version = bookmark.get("version")
         if version is None:
             return None
         [row] = table.sql(f"DESCRIBE DETAIL {table.name}").select("id").collect()
         return str(version) if bookmark.get("table_id") == row[0] else None
 
-    def expire(self, table: Handle, plan: KeepPlan) -> Removal:
+    def expire(self, table: TableHandle, plan: KeepPlan) -> Removal:
         """See `FormatHistory`. By the table's own retention: VACUUM knows of no younger files.
 
         Nothing is removed if that is too short for what must stay.
@@ -182,7 +182,7 @@ _SKEW = 0.01
 """Share of an age by which clocks of storage and driver may differ."""
 
 
-def _at_version(table: Handle, version: str) -> DataFrame:
+def _at_version(table: TableHandle, version: str) -> DataFrame:
     """Return the rows that a table had in a version; raise Spark's error if it is gone."""
     return table.sql(f"SELECT * FROM {table.name} VERSION AS OF {int(version)}")  # noqa: S608
 
@@ -220,7 +220,7 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
         listed = folders_of_tables(absolute(self._config.path), "metadata", self._options)
         return {".".join(folders): place_below(self._config.path, *folders) for folders in listed}
 
-    def commits(self, table: Handle) -> Sequence[TableCommit]:
+    def commits(self, table: TableHandle) -> Sequence[TableCommit]:
         """See `FormatHistory`. Snapshots that have expired are left out."""
         snapshots = self._form.snapshots(table)
         log = table.sql(
@@ -232,7 +232,7 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
             for micros, snapshot in _with_ancestors([(row[0], row[1]) for row in log], snapshots)
         )
 
-    def obstacle(self, table: Handle, version: str) -> str | None:
+    def obstacle(self, table: TableHandle, version: str) -> str | None:
         """See `FormatHistory`. Columns belong to the table; files expire with their snapshot."""
         now = {field.name: field.dataType for field in table.rows.schema}
         then = _at_version(table, version).schema
@@ -242,13 +242,13 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
                 return f"its column '{name}' was dropped or replaced, and would be null"
         return None
 
-    def restore(self, table: Handle, version: str, newest: str) -> None:
+    def restore(self, table: TableHandle, version: str, newest: str) -> None:
         with one_writer(table.place.folder):
             if self._form.head(table) != newest:
                 raise LostCommit
             called(table, "set_current_snapshot", f"snapshot_id => {int(version)}")
 
-    def compact(self, table: Handle, layout: Layout) -> Compaction:
+    def compact(self, table: TableHandle, layout: Layout) -> Compaction:
         """See `FormatHistory`. Snapshots do not expire."""
         now = self._form.describe(table)
         if now is None:
@@ -261,12 +261,12 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
             [row] = called(table, "rewrite_data_files", *parameters)
         return Compaction(row["rewritten_data_files_count"], row["added_data_files_count"])
 
-    def position(self, table: Handle, bookmark: Mapping[str, Any]) -> str | None:  # noqa: ARG002
+    def position(self, table: TableHandle, bookmark: Mapping[str, Any]) -> str | None:  # noqa: ARG002
         """See `FormatHistory`. Identifiers of snapshots differ between tables."""
         snapshot = bookmark.get("snapshot_id")
         return None if snapshot is None else str(snapshot)
 
-    def expire(self, table: Handle, plan: KeepPlan) -> Removal:
+    def expire(self, table: TableHandle, plan: KeepPlan) -> Removal:
         """See `FormatHistory`. Heads of branches and tags stay."""
         if not plan.has_earlier:
             return Removal()
@@ -280,7 +280,7 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
             after = table.spark.table(f"{table.name}.snapshots").count()
         return Removal(before - after, sum(row))
 
-    def remove_orphans(self, table: Handle, before: float) -> int:
+    def remove_orphans(self, table: TableHandle, before: float) -> int:
         with one_writer(table.place.folder):
             parameters = f"older_than => {_time(before)}"
             return len(called(table, "remove_orphan_files", parameters))

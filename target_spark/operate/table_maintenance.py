@@ -28,10 +28,10 @@ from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
 from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
-    Handle,
     LostCommit,
     OpenTable,
     Place,
+    TableHandle,
     own_session,
     sync_to_disk,
 )
@@ -70,7 +70,7 @@ class TableMaintenance:
 
     def maintain(
         self,
-        table: Handle,
+        table: TableHandle,
         history: TableHistory,
         layout: Layout,
         *,
@@ -107,7 +107,7 @@ class TableMaintenance:
             report = replace(report, orphans=kept.remove_orphans(table, before))
         return report
 
-    def _readers(self, table: Handle) -> dict[str, str]:
+    def _readers(self, table: TableHandle) -> dict[str, str]:
         """Return the versions at which readers of the table go on."""
         results = ((self._kept.position(table, mark), who) for who, mark in self._bookmarks)
         return {version: who for version, who in results if version is not None}
@@ -293,8 +293,8 @@ class LakeTables:
             return None
         return TableHistory(name, place, commits) if commits else None
 
-    def _handle(self, place: Place) -> Handle:
-        return Handle(place, lambda: self._spark)
+    def _handle(self, place: Place) -> TableHandle:
+        return TableHandle(place, lambda: self._spark)
 
     @contextmanager
     def _explained(self, passing: type[Exception] | None = None) -> Iterator[None]:

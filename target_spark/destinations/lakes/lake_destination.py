@@ -31,10 +31,10 @@ from target_spark.destinations.folders.stored_folder import folder_at
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
-    Handle,
     LakeTable,
     OpenTable,
     Place,
+    TableHandle,
     own_session,
     past_conflicts,
     sync_to_disk,
@@ -187,7 +187,7 @@ class LakeDestination(Destination):
         return self._described(request) is not None
 
     def _described(self, request: TableRequest) -> LakeTable | None:
-        table = Handle(self._form.place(request.name), cache(self._own_session))
+        table = TableHandle(self._form.place(request.name), cache(self._own_session))
         return past_conflicts(
             lambda _: first_able(self._form, lambda engine: engine.describe(table)),
             self._form.conflicts,

@@ -16,7 +16,7 @@ from target_spark.core.balance import Committed
 from target_spark.core.load_plans import EVOLVE, TableName, TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan, RowRule, not_null_rules
-from target_spark.destinations.lakes.lake_table import Handle, LakeTable, Mark, Place
+from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, TableHandle
 from target_spark.tables.evolution import Planner
 from target_spark.tables.table_changes import (
     OURS,
@@ -37,7 +37,7 @@ class TableFlush:
     `request` is its request with columns of the format, and `change` the projection of its rows.
     """
 
-    table: Handle
+    table: TableHandle
     flush: Flush
     request: TableRequest
     now: LakeTable
@@ -70,22 +70,24 @@ class TableAccess(ABC):
     """What every engine can do to tables of a format, Spark by the format itself."""
 
     @abstractmethod
-    def describe(self, table: Handle) -> LakeTable | None:
+    def describe(self, table: TableHandle) -> LakeTable | None:
         """Return the current table, never from a cache; None if there is none."""
 
     @abstractmethod
-    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+    def create(self, table: TableHandle, change: TableChange, request: TableRequest) -> None:
         """Create the table of `change.create`; keep one that was created concurrently."""
 
     @abstractmethod
-    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
+    def alter(
+        self, table: TableHandle, change: TableChange, request: TableRequest, mark: Mark
+    ) -> None:
         """Add and widen columns, drop NOT NULL, change partitions; store `change.mapping` first.
 
         Its commits carry the mark, if they are among those that `marks` lists.
         """
 
     @abstractmethod
-    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
+    def marks(self, table: TableHandle, limit: int) -> Iterable[Mark | None]:
         """Return the marks of the last `limit` commits, newest first; None for others' commits.
 
         Commits that keep all rows (compactions) may be left out.
@@ -113,7 +115,7 @@ class TableEngine(TableAccess):
 
     @abstractmethod
     def exchange(
-        self, table: Handle, flushes: Sequence[Flush], plan: Planner, mark: Mark
+        self, table: TableHandle, flushes: Sequence[Flush], plan: Planner, mark: Mark
     ) -> Committed | None:
         """Make the parts of all flushes of a run the only files of a table, created if missing.
 
@@ -122,12 +124,17 @@ class TableEngine(TableAccess):
         """
 
     @abstractmethod
-    def may_have_older(self, table: Handle, version: int) -> bool:
+    def may_have_older(self, table: TableHandle, version: int) -> bool:
         """Return whether a table may have rows of versions below this one."""
 
     @abstractmethod
     def edit(
-        self, table: Handle, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
+        self,
+        table: TableHandle,
+        now: LakeTable,
+        columns: tuple[str, str],
+        edit: VersionEdit,
+        mark: Mark,
     ) -> None:
         """Remove or mark the rows of older versions, in one commit with the mark.
 
@@ -197,29 +204,31 @@ class LakeFormat(TableAccess):
         return ()
 
     @abstractmethod
-    def append(self, table: Handle, frame: DataFrame, mark: Mark, base: str | None = None) -> None:
+    def append(
+        self, table: TableHandle, frame: DataFrame, mark: Mark, base: str | None = None
+    ) -> None:
         """Append rows in one commit with the mark.
 
         It may have been made since `base` (see `head`), so that it must fail if other programs have
         appended rows; None if it cannot have been made.
         """
 
-    def head(self, table: Handle) -> str | None:  # noqa: ARG002
+    def head(self, table: TableHandle) -> str | None:  # noqa: ARG002
         """Return the table's newest commit; None if the format rejects repeated commits itself."""
         return None
 
     @abstractmethod
-    def execute(self, table: Handle, statement: str, mark: Mark) -> None:
+    def execute(self, table: TableHandle, statement: str, mark: Mark) -> None:
         """Run MERGE, UPDATE or DELETE in one commit with the mark."""
 
     @abstractmethod
-    def version(self, table: Handle) -> str | None:
+    def version(self, table: TableHandle) -> str | None:
         """Return the table's version, which every commit changes; None if there is no table."""
 
     @abstractmethod
     def replace(
         self,
-        table: Handle,
+        table: TableHandle,
         frame: DataFrame,
         change: TableChange,
         request: TableRequest,
@@ -236,12 +245,14 @@ class LakeFormat(TableAccess):
         """
 
     @abstractmethod
-    def replace_range(self, table: Handle, frame: DataFrame, condition: str, mark: Mark) -> None:
+    def replace_range(
+        self, table: TableHandle, frame: DataFrame, condition: str, mark: Mark
+    ) -> None:
         """Replace the rows of a condition in SQL by others that meet it, in one commit."""
 
     def changed_rows(
         self,
-        table: Handle,  # noqa: ARG002
+        table: TableHandle,  # noqa: ARG002
         mark: Mark,  # noqa: ARG002
         *,
         versions: bool = False,  # noqa: ARG002
@@ -253,7 +264,7 @@ class LakeFormat(TableAccess):
         """
         return None
 
-    def stage(self, table: Handle) -> str | None:
+    def stage(self, table: TableHandle) -> str | None:
         """Let all later commits of the session go to the branch; may be repeated.
 
         Returns:
@@ -261,11 +272,11 @@ class LakeFormat(TableAccess):
         """
         raise NotImplementedError
 
-    def published(self, table: Handle) -> str | None:
+    def published(self, table: TableHandle) -> str | None:
         """Return the newest published commit, by default the newest of all; None without one."""
         return self.version(table)
 
-    def publish(self, table: Handle) -> bool:
+    def publish(self, table: TableHandle) -> bool:
         """Make the branch the table, in one step, and remove it; may be repeated.
 
         Returns:
@@ -277,18 +288,18 @@ class LakeFormat(TableAccess):
         """Return the location of a copy in a folder of this run."""
         raise NotImplementedError
 
-    def copy(self, table: Handle, version: str, copy: Handle) -> None:
+    def copy(self, table: TableHandle, version: str, copy: TableHandle) -> None:
         """Make a table with the rows of another one, without reading them."""
         raise NotImplementedError
 
-    def since(self, table: Handle, base: str | None) -> tuple[str, Sequence[Mark | None]]:
+    def since(self, table: TableHandle, base: str | None) -> tuple[str, Sequence[Mark | None]]:
         """Return the newest version, and the marks of commits after `base`; None for others'.
 
         None, or a version that is not known, stands for that of the first commit.
         """
         raise NotImplementedError
 
-    def take_rows(self, table: Handle, copy: Handle, version: str, mark: Mark) -> None:
+    def take_rows(self, table: TableHandle, copy: TableHandle, version: str, mark: Mark) -> None:
         """Replace all rows of a table by those of its copy, in one commit with the mark.
 
         Raises:

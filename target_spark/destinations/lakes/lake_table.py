@@ -92,7 +92,7 @@ class LakeTable:
 
 
 @dataclass
-class Handle:
+class TableHandle:
     """A table, and the session for work on it.
 
     Attributes:
@@ -373,7 +373,7 @@ def run_of(token: str) -> str:
 
 
 @dataclass
-class OpenTable(Handle):
+class OpenTable(TableHandle):
     """A table that a stream of this run uses.
 
     Attributes:

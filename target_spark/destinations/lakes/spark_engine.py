@@ -29,7 +29,7 @@ from target_spark.destinations.lakes.flush_frames import (
 )
 from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, TableEngine, TableFlush
 from target_spark.destinations.lakes.lake_sql import activate_sql
-from target_spark.destinations.lakes.lake_table import Handle, LakeTable, Mark, configured
+from target_spark.destinations.lakes.lake_table import LakeTable, Mark, TableHandle, configured
 from target_spark.destinations.lakes.row_versions import versioned
 from target_spark.tables.evolution import Planner, struct_of_columns, whole_change
 from target_spark.tables.row_layout import project
@@ -45,13 +45,15 @@ class SparkEngine(TableEngine):
 
     form: LakeFormat
 
-    def describe(self, table: Handle) -> LakeTable | None:
+    def describe(self, table: TableHandle) -> LakeTable | None:
         return self.form.describe(table)
 
-    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+    def create(self, table: TableHandle, change: TableChange, request: TableRequest) -> None:
         self.form.create(table, change, request)
 
-    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
+    def alter(
+        self, table: TableHandle, change: TableChange, request: TableRequest, mark: Mark
+    ) -> None:
         self.form.alter(table, change, request, mark)
 
     def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
@@ -79,7 +81,7 @@ class SparkEngine(TableEngine):
 
     def edit(
         self,
-        table: Handle,
+        table: TableHandle,
         now: LakeTable,  # noqa: ARG002
         columns: tuple[str, str],
         edit: VersionEdit,
@@ -88,11 +90,11 @@ class SparkEngine(TableEngine):
         statement = activate_sql(table.name, *columns, edit.version, edit.marked_at)
         self.form.execute(table, statement, mark)
 
-    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
+    def marks(self, table: TableHandle, limit: int) -> Iterable[Mark | None]:
         return self.form.marks(table, limit)
 
     def overwritten(
-        self, table: Handle, flushes: Sequence[Flush], plan: Planner, names: Mapping[str, str]
+        self, table: TableHandle, flushes: Sequence[Flush], plan: Planner, names: Mapping[str, str]
     ) -> tuple[DataFrame, TableChange, TableRequest]:
         """Return the rows of a whole run for a table to replace.
 
@@ -151,7 +153,7 @@ class SparkEngine(TableEngine):
         return frame
 
     def recast(
-        self, table: Handle, now: LakeTable, change: TableChange
+        self, table: TableHandle, now: LakeTable, change: TableChange
     ) -> tuple[DataFrame, TableChange]:
         """Return a table's rows with new types for some columns, and the change to rewrite it."""
         types = dict(change.rewrite)

@@ -57,11 +57,11 @@ from target_spark.destinations.lakes.lake_sql import (
     set_properties,
 )
 from target_spark.destinations.lakes.lake_table import (
-    Handle,
     LakeTable,
     LostCommit,
     Mark,
     Place,
+    TableHandle,
     absolute,
     catalog_place,
     commented,
@@ -154,7 +154,7 @@ class DeltaFormat(LakeFormat):
             return {}
         return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **NO_CODE}
 
-    def describe(self, table: Handle) -> LakeTable | None:
+    def describe(self, table: TableHandle) -> LakeTable | None:
         try:
             struct = table.rows.schema
         except Exception as error:
@@ -173,11 +173,11 @@ class DeltaFormat(LakeFormat):
         struct = with_column_defaults(struct)
         return LakeTable(struct, names, partitions, properties, size, computed=computed)
 
-    def current(self, table: Handle) -> LakeTable | None:
+    def current(self, table: TableHandle) -> LakeTable | None:
         """Return the current table, as the first engine that can tell it does."""
         return first_able(self, lambda engine: engine.describe(table))
 
-    def _logged(self, table: Handle, struct: StructType) -> StructType:
+    def _logged(self, table: TableHandle, struct: StructType) -> StructType:
         """Return the columns with the metadata that Spark hides, read once for each schema."""
         key = table.name, struct.json()
         if key not in self._computing:
@@ -188,11 +188,11 @@ class DeltaFormat(LakeFormat):
     def row_rules(self, now: LakeTable) -> Sequence[RowRule]:
         return [*not_null_rules(now.struct, inside_null=True), *delta_rules(now)]
 
-    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+    def create(self, table: TableHandle, change: TableChange, request: TableRequest) -> None:
         with one_writer(table.place.folder), configured(table.spark, self.light(0)):
             self._create(table, change, request)
 
-    def _create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+    def _create(self, table: TableHandle, change: TableChange, request: TableRequest) -> None:
         if table.place.folder is None:
             table.sql(f"CREATE SCHEMA IF NOT EXISTS {table.name.rpartition('.')[0]}")
         columns = ", ".join(map(column_sql, change.create or ()))
@@ -211,7 +211,7 @@ class DeltaFormat(LakeFormat):
 
     def alter(
         self,
-        table: Handle,
+        table: TableHandle,
         change: TableChange,
         request: TableRequest,  # noqa: ARG002
         mark: Mark,
@@ -219,13 +219,13 @@ class DeltaFormat(LakeFormat):
         with self._committing(table, mark):
             self._alter(table, change)
 
-    def _alter(self, table: Handle, change: TableChange) -> None:
+    def _alter(self, table: TableHandle, change: TableChange) -> None:
         new = {**needed_properties(change), **names_property(change)}
         table.alter(*set_properties(new, table.properties()), *altered_columns(change))
 
     def append(
         self,
-        table: Handle,
+        table: TableHandle,
         frame: DataFrame,
         mark: Mark,
         base: str | None = None,  # noqa: ARG002
@@ -234,19 +234,19 @@ class DeltaFormat(LakeFormat):
         with self._committing(table, mark):
             frame.writeTo(table.name).append()
 
-    def execute(self, table: Handle, statement: str, mark: Mark) -> None:
+    def execute(self, table: TableHandle, statement: str, mark: Mark) -> None:
         # The parts do not change: reading them twice costs less than keeping them aside.
         with configured(table.spark, _AS_THEY_ARE), self._committing(table, mark):
             table.sql(statement).collect()
 
-    def version(self, table: Handle) -> str | None:
+    def version(self, table: TableHandle) -> str | None:
         if self.current(table) is None:
             return None
         return str(table.sql(f"DESCRIBE HISTORY {table.name} LIMIT 1").collect()[0][0])
 
     def replace(
         self,
-        table: Handle,
+        table: TableHandle,
         frame: DataFrame,
         change: TableChange,
         request: TableRequest,
@@ -270,44 +270,46 @@ class DeltaFormat(LakeFormat):
                 with view_of(table.spark, commented(frame, change)) as view:
                     table.sql(f"{head} AS SELECT * FROM {view}").collect()  # noqa: S608 - quoted
 
-    def replace_range(self, table: Handle, frame: DataFrame, condition: str, mark: Mark) -> None:
+    def replace_range(
+        self, table: TableHandle, frame: DataFrame, condition: str, mark: Mark
+    ) -> None:
         with self._committing(table, mark):
             table.overwrite(frame, F.expr(condition))
 
-    def copy(self, table: Handle, version: str, copy: Handle) -> None:
+    def copy(self, table: TableHandle, version: str, copy: TableHandle) -> None:
         """See `LakeFormat`. Its log names the files of the table; it writes only its own."""
         table.sql(
             f"CREATE OR REPLACE TABLE {copy.name} SHALLOW CLONE {table.name} "
             f"VERSION AS OF {int(version)}"
         ).collect()
 
-    def since(self, table: Handle, base: str | None) -> tuple[str, Sequence[Mark | None]]:
+    def since(self, table: TableHandle, base: str | None) -> tuple[str, Sequence[Mark | None]]:
         rows = table.sql(f"DESCRIBE HISTORY {table.name}").select("version", "userMetadata")
         marks = {int(version): text for version, text in rows.collect()}
         first = int(base) if base is not None and int(base) in marks else 0
         return str(max(marks)), [read_mark(text) for at, text in marks.items() if at > first]
 
-    def take_rows(self, table: Handle, copy: Handle, version: str, mark: Mark) -> None:
+    def take_rows(self, table: TableHandle, copy: TableHandle, version: str, mark: Mark) -> None:
         with self._committing(table, mark):
             if self.version(table) != version:
                 raise LostCommit
             table.overwrite(copy.rows)
 
-    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
+    def marks(self, table: TableHandle, limit: int) -> Iterable[Mark | None]:
         rows = table.sql(f"DESCRIBE HISTORY {table.name} LIMIT {limit}")
         result = rows.select("operation", "userMetadata").collect()
         return marks_in((name, text) for name, text in result)
 
-    def changed_rows(self, table: Handle, mark: Mark, *, versions: bool = False) -> int | None:
+    def changed_rows(self, table: TableHandle, mark: Mark, *, versions: bool = False) -> int | None:
         return changed_rows(commit_metrics(table, mark.to_text()), versions=versions)
 
     @contextmanager
-    def _committing(self, table: Handle, mark: Mark) -> Iterator[None]:
+    def _committing(self, table: TableHandle, mark: Mark) -> Iterator[None]:
         with one_writer(table.place.folder), self._marked(table, mark):
             yield
 
     @contextmanager
-    def _marked(self, table: Handle, mark: Mark) -> Iterator[None]:
+    def _marked(self, table: TableHandle, mark: Mark) -> Iterator[None]:
         """Give the commit of the block its mark and transaction."""
         transactions = transactions_of(mark, self._written)
         conf = {_METADATA: mark.to_text()}

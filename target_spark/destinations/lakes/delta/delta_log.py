@@ -31,7 +31,7 @@ from target_spark.destinations.lakes.lake_sql import (
     sql_type,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import DEFAULT, Handle, LakeTable, literal_path
+from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable, TableHandle, literal_path
 from target_spark.tables.partitions import cluster_columns, partition_fields
 from target_spark.tables.table_changes import TableChange, comment_of
 
@@ -133,7 +133,7 @@ def changed_rows(metrics: Mapping[str, str], *, versions: bool = False) -> int |
     return int(metrics["numOutputRows"]) - int(metrics.get("numCopiedRows", 0))
 
 
-def commit_metrics(table: Handle, text: str) -> Mapping[str, str]:
+def commit_metrics(table: TableHandle, text: str) -> Mapping[str, str]:
     """Return the metrics of the commit with the text of a mark; empty if they are not found.
 
     The session is used only if the log is not on a local disk.
@@ -150,7 +150,7 @@ def commit_metrics(table: Handle, text: str) -> Mapping[str, str]:
     return {}
 
 
-def vacuumed_files(table: Handle) -> int | None:
+def vacuumed_files(table: TableHandle) -> int | None:
     """Return how many files the last VACUUM has deleted; None if the log does not tell."""
     rows = table.sql(f"DESCRIBE HISTORY {table.name} LIMIT 1")
     for operation, metrics in rows.select("operation", "operationMetrics").collect():

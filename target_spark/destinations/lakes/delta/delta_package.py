@@ -46,9 +46,9 @@ from target_spark.destinations.lakes.lake_format import (
 )
 from target_spark.destinations.lakes.lake_sql import KeyRange, names_property
 from target_spark.destinations.lakes.lake_table import (
-    Handle,
     LakeTable,
     Mark,
+    TableHandle,
     one_writer,
     read_mark,
 )
@@ -149,12 +149,12 @@ class DeltaPackage(TableEngine):
     shares_disk: bool
     tasks: Runs | None = None
 
-    def describe(self, table: Handle) -> LakeTable | None:
+    def describe(self, table: TableHandle) -> LakeTable | None:
         if table.place.folder is None or not (self.adopts and self.shares_disk):
             raise NeedsSparkError
         return delta_files.look_up(table.place.folder)
 
-    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+    def create(self, table: TableHandle, change: TableChange, request: TableRequest) -> None:
         layout = request.layout
         # Parts with other names could not become files of the table.
         is_renamed = not change.renamed.keys() <= {OURS}
@@ -191,7 +191,7 @@ class DeltaPackage(TableEngine):
 
     def alter(
         self,
-        table: Handle,
+        table: TableHandle,
         change: TableChange,
         request: TableRequest,  # noqa: ARG002
         mark: Mark,
@@ -285,7 +285,7 @@ class DeltaPackage(TableEngine):
         return [*([None] if self.changes_rows else []), *([self.tasks] if is_large else [])]
 
     def exchange(
-        self, table: Handle, flushes: Sequence[Flush], plan: Planner, mark: Mark
+        self, table: TableHandle, flushes: Sequence[Flush], plan: Planner, mark: Mark
     ) -> Committed:
         """See `TableEngine`. The parts must have the columns of the table, and no key twice."""
         request = flushes[-1].request
@@ -310,7 +310,7 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError
         return Committed(count, by_key=bool(request.keys))
 
-    def may_have_older(self, table: Handle, version: int) -> bool:
+    def may_have_older(self, table: TableHandle, version: int) -> bool:
         now = self.describe(table)
         if now is None or table.place.folder is None:
             return False
@@ -321,7 +321,12 @@ class DeltaPackage(TableEngine):
         return lowest is not None and lowest < version
 
     def edit(
-        self, table: Handle, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
+        self,
+        table: TableHandle,
+        now: LakeTable,
+        columns: tuple[str, str],
+        edit: VersionEdit,
+        mark: Mark,
     ) -> None:
         """See `TableEngine`. Also raises CommitFailedError: others have committed meanwhile."""
         folder = self._changeable(table, now, wanted=self.changes_rows)
@@ -342,13 +347,13 @@ class DeltaPackage(TableEngine):
                 is_unmarked = f"{old} AND {deleted} IS NULL"
                 opened.update(new_values={deleted: marked}, predicate=is_unmarked, **written)
 
-    def marks(self, table: Handle, limit: int) -> tuple[Mark | None, ...]:
+    def marks(self, table: TableHandle, limit: int) -> tuple[Mark | None, ...]:
         if table.place.folder is None or self.describe(table) is None:
             raise NeedsSparkError
         infos = commit_infos(package_path(table.place.folder) / "_delta_log", limit)
         return marks_in((info.get("operation"), info.get("userMetadata")) for info in infos)
 
-    def _changeable(self, table: Handle, now: LakeTable, *, wanted: bool) -> str:
+    def _changeable(self, table: TableHandle, now: LakeTable, *, wanted: bool) -> str:
         """Return the folder of a table whose rows can be changed without Java."""
         folder = table.place.folder
         is_wanted = wanted and self.shares_disk

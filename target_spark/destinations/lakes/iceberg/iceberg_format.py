@@ -47,11 +47,11 @@ from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_sql import set_properties, text_literal
 from target_spark.destinations.lakes.lake_table import (
-    Handle,
     LakeTable,
     LostCommit,
     Mark,
     Place,
+    TableHandle,
     commented,
     configured,
     one_writer,
@@ -131,7 +131,7 @@ class IcebergFormat(LakeFormat):
     def place(self, name: TableName) -> Place:
         return location_of(self._path, self._catalog, name)
 
-    def describe(self, table: Handle) -> LakeTable | None:
+    def describe(self, table: TableHandle) -> LakeTable | None:
         try:
             return described(table)
         except Exception as error:
@@ -151,7 +151,7 @@ class IcebergFormat(LakeFormat):
         wanted = partitions_sql(request, names)
         return partition_steps(now.spec, wanted) if wanted else ()
 
-    def create(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+    def create(self, table: TableHandle, change: TableChange, request: TableRequest) -> None:
         check_empty(table.place.folder)
         around = _PART.findall(table.name)[:-1]
         with one_writer(table.place.folder):
@@ -160,7 +160,9 @@ class IcebergFormat(LakeFormat):
             table.sql(creation(table.name, change, request))
             self._complete(table, change, request)
 
-    def alter(self, table: Handle, change: TableChange, request: TableRequest, mark: Mark) -> None:
+    def alter(
+        self, table: TableHandle, change: TableChange, request: TableRequest, mark: Mark
+    ) -> None:
         """See `LakeFormat`. Only snapshots can carry a mark."""
         with self._committing(table, mark):
             now = self.describe(table)
@@ -178,7 +180,9 @@ class IcebergFormat(LakeFormat):
                 empty = table.spark.createDataFrame([], table.rows.schema)
                 empty.writeTo(table.name).append()
 
-    def append(self, table: Handle, frame: DataFrame, mark: Mark, base: str | None = None) -> None:
+    def append(
+        self, table: TableHandle, frame: DataFrame, mark: Mark, base: str | None = None
+    ) -> None:
         """See `LakeFormat`. With `base`, a concurrent append is a conflict."""
         with self._committing(table, mark):
             writer = frame.writeTo(table.name)
@@ -190,18 +194,18 @@ class IcebergFormat(LakeFormat):
             # It does not remove rows; unlike an append it is checked against newer commits.
             writer.option("isolation-level", "serializable").overwrite(F.lit(False))
 
-    def head(self, table: Handle) -> str | None:
+    def head(self, table: TableHandle) -> str | None:
         """See `LakeFormat`; empty for a table without snapshots."""
         if self.describe(table) is None:
             return ""
         return self._tip(table) or ""
 
-    def _tip(self, table: Handle) -> str | None:
+    def _tip(self, table: TableHandle) -> str | None:
         """Return the newest snapshot: that of the branch, if it exists."""
         refs = _refs(table)
         return refs.get(self.branch or _MAIN, refs.get(_MAIN))
 
-    def stage(self, table: Handle) -> str | None:
+    def stage(self, table: TableHandle) -> str | None:
         """See `LakeFormat`. Iceberg heeds the session's branch only with a property of the table.
 
         Columns belong to the table, not to a branch.
@@ -213,10 +217,10 @@ class IcebergFormat(LakeFormat):
             table.alter(f"CREATE BRANCH IF NOT EXISTS {self.branch}")
             return self.published(table)
 
-    def published(self, table: Handle) -> str | None:
+    def published(self, table: TableHandle) -> str | None:
         return _refs(table).get(_MAIN)
 
-    def publish(self, table: Handle) -> bool:
+    def publish(self, table: TableHandle) -> bool:
         """See `LakeFormat`. The session's commits are visible at once then."""
         with one_writer(table.place.folder):
             if self.branch in _refs(table):
@@ -230,12 +234,12 @@ class IcebergFormat(LakeFormat):
         table.spark.conf.unset(_WAP_BRANCH)
         return True
 
-    def execute(self, table: Handle, statement: str, mark: Mark) -> None:
+    def execute(self, table: TableHandle, statement: str, mark: Mark) -> None:
         """See `LakeFormat`. A DELETE by metadata alone cannot carry the mark."""
         with self._committing(table, mark):
             table.sql(statement).collect()
 
-    def version(self, table: Handle) -> str | None:
+    def version(self, table: TableHandle) -> str | None:
         if self.describe(table) is None:
             return None
         # All of them, as clocks differ: every commit adds a file of another name.
@@ -245,7 +249,7 @@ class IcebergFormat(LakeFormat):
 
     def replace(
         self,
-        table: Handle,
+        table: TableHandle,
         frame: DataFrame,
         change: TableChange,
         request: TableRequest,
@@ -281,7 +285,9 @@ class IcebergFormat(LakeFormat):
         with one_writer(table.place.folder):
             self._complete(table, change, request)
 
-    def replace_range(self, table: Handle, frame: DataFrame, condition: str, mark: Mark) -> None:
+    def replace_range(
+        self, table: TableHandle, frame: DataFrame, condition: str, mark: Mark
+    ) -> None:
         """See `LakeFormat`. On a branch, of which the table's main line then becomes the head.
 
         An overwrite by condition would need a condition that holds for whole files.
@@ -304,19 +310,19 @@ class IcebergFormat(LakeFormat):
             finally:
                 table.alter(f"DROP BRANCH IF EXISTS {branch}")
 
-    def marks(self, table: Handle, limit: int) -> Iterable[Mark | None]:
+    def marks(self, table: TableHandle, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`. Snapshots that were rolled back are ignored."""
         snapshots = self.snapshots(table, f"ORDER BY committed_at DESC LIMIT {int(limit)}")
         commits = _chained(snapshots, self._tip(table))
         return tuple(read_mark(text) for operation, text in commits if operation != SAME_ROWS)
 
-    def snapshots(self, table: Handle, rest: str = "") -> Snapshots:
+    def snapshots(self, table: TableHandle, rest: str = "") -> Snapshots:
         """Return all snapshots of a table, or those that the end of a query chooses."""
         columns = f"snapshot_id, parent_id, operation, summary[{text_literal(MARK_PROPERTY)}]"
         rows = table.sql(f"SELECT {columns} FROM {table.name}.snapshots {rest}").collect()  # noqa: S608
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
-    def changed_rows(self, table: Handle, mark: Mark, *, versions: bool = False) -> int | None:
+    def changed_rows(self, table: TableHandle, mark: Mark, *, versions: bool = False) -> int | None:
         """See `LakeFormat`. Rows that a MERGE has copied into new files do not count."""
         marked = f"summary[{text_literal(MARK_PROPERTY)}] = {text_literal(mark.to_short_text())}"
         rows = table.sql(
@@ -328,7 +334,7 @@ class IcebergFormat(LakeFormat):
             return sum(int(summary.get(name, 0)) for name in _CHANGED[: 1 if versions else 3])
         return int(summary.get("added-records", 0)) if rows else None
 
-    def _complete(self, table: Handle, change: TableChange, request: TableRequest) -> None:
+    def _complete(self, table: TableHandle, change: TableChange, request: TableRequest) -> None:
         """Set what a new table gets after its columns; readers do not depend on it."""
         now = self.describe(table)
         if now is not None:
@@ -346,19 +352,19 @@ class IcebergFormat(LakeFormat):
             )
 
     @contextmanager
-    def _committing(self, table: Handle, mark: Mark) -> Iterator[None]:
+    def _committing(self, table: TableHandle, mark: Mark) -> Iterator[None]:
         conf = {_MARK_CONF: mark.to_short_text()}
         with one_writer(table.place.folder), configured(table.spark, conf), hive_refusals():
             yield
 
 
-def called(table: Handle, procedure: str, *arguments: str) -> list[Row]:
+def called(table: TableHandle, procedure: str, *arguments: str) -> list[Row]:
     """Call a procedure of Iceberg for a table; return what it tells."""
     listed = ", ".join((f"table => {text_literal(table.name)}", *arguments))
     return table.sql(f"CALL {_PART.findall(table.name)[0]}.system.{procedure}({listed})").collect()
 
 
-def _fast_forward(table: Handle, branch: str | None) -> None:
+def _fast_forward(table: TableHandle, branch: str | None) -> None:
     called(table, "fast_forward", f"branch => '{_MAIN}'", f"to => '{branch}'")
 
 
@@ -387,7 +393,7 @@ def _chained(snapshots: Snapshots, newest: str | None) -> Iterator[tuple[str | N
         yield operation, text
 
 
-def _refs(table: Handle) -> Mapping[str, str]:
+def _refs(table: TableHandle) -> Mapping[str, str]:
     """Return the newest snapshot of each branch and tag."""
     rows = table.sql(f"SELECT name, snapshot_id FROM {table.name}.refs").collect()  # noqa: S608
     return {row[0]: str(row[1]) for row in rows}

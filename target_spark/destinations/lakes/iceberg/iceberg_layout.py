@@ -31,9 +31,9 @@ from target_spark.destinations.lakes.lake_sql import (
     text_literal,
 )
 from target_spark.destinations.lakes.lake_table import (
-    Handle,
     LakeTable,
     Place,
+    TableHandle,
     absolute,
     catalog_place,
     partition_columns,
@@ -289,7 +289,7 @@ _ORDER = "sort-order"
 _SPREAD = "write.distribution-mode"
 
 
-def described(table: Handle) -> LakeTable:
+def described(table: TableHandle) -> LakeTable:
     """Return the current table; raise Spark's error if there is none."""
     struct, properties = table.rows.schema, table.properties()
     rows = [(row[0], row[1]) for row in table.sql(f"DESCRIBE TABLE {table.name}").collect()]

@@ -30,7 +30,7 @@ from target_spark.destinations.destination import Flush, Tools
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
 from target_spark.destinations.lakes.iceberg.iceberg_layout import described
-from target_spark.destinations.lakes.lake_table import Handle, Mark, own_session
+from target_spark.destinations.lakes.lake_table import Mark, TableHandle, own_session
 from target_spark.destinations.lakes.lake_work import first_able
 from target_spark.operate.lake_operations import LakeOperations
 from target_spark.replays import Entry, Note
@@ -150,10 +150,10 @@ class Load:
         """Return a session that has read nothing yet."""
         return own_session(self.spark, self.config, self.destination._form.conf)
 
-    def handle(self) -> Handle:
+    def handle(self) -> TableHandle:
         """Return the table as another program would open it."""
         place = self.destination._form.place(self.request.name)
-        return Handle(place, functools.cache(self.reader))
+        return TableHandle(place, functools.cache(self.reader))
 
     def sql(self, statement: str) -> list[Any]:
         """Run a statement as another program would; `{t}` is the table."""
