@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import supplied_transforms, transform_problems
 from shared.settings.about import Program
 from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow, Validated
-from shared.settings.checking import Problem, complete_settings
+from shared.settings.checking import Problem, complete_settings, is_for
 from shared.settings.kinds import fields_of, schema_of, typed
 from shared.spark.conf import spark_problems
 from target_spark.core.balance import Expectations
@@ -260,7 +259,7 @@ def stream_settings(config: TargetConfig, stream: str) -> StreamSettings:
     """
     values = {field.name: getattr(config, field.name) for field in fields(LoadSettings)}
     for pattern, supplied in config.streams.items():
-        if fnmatchcase(stream, pattern):
+        if is_for(pattern, stream):
             contract = replace(values["schema_contract"], **supplied.get("schema_contract", {}))
             values |= {**supplied, "schema_contract": contract}
     own = StreamSettings(**values)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from shared.errors import SettingsError, Where
 from shared.maps.expressions.syntax import Expression, parse
 from shared.maps.sql_expressions import Sql, sql_expression
-from shared.settings.checking import INVALID, Json, Location, Problem, nearest
+from shared.settings.checking import INVALID, Json, Location, Problem, is_for, nearest
 from shared.settings.kinds import (
     ANY_TEXT,
     FREE,
@@ -77,10 +76,14 @@ class MapRule:
     index: str | None = None
     properties: tuple[Property, ...] = ()
 
+    @property
+    def pattern(self) -> str:
+        """Return the name or pattern of the streams that the rule applies to."""
+        return self.key if self.source is None else self.source
+
     def matches(self, stream: str) -> bool:
         """Return whether the rule applies to a stream."""
-        pattern = self.key if self.source is None else self.source
-        return stream == pattern or fnmatchcase(stream, pattern)
+        return is_for(self.pattern, stream)
 
     @property
     def only_adds(self) -> bool:
@@ -96,6 +99,11 @@ class MapRules:
 
     rules: tuple[MapRule, ...] = ()
     others_removed: bool = False
+
+    @property
+    def patterns(self) -> Mapping[str, str]:
+        """Return the names or patterns of streams, by the key of their rule."""
+        return {rule.key: rule.pattern for rule in self.rules}
 
 
 def setting_of(key: str, name: str | None = None) -> Where:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -30,8 +29,6 @@ from shared.maps.map_settings import Definition, MapRule, TransformSettings, ali
 from shared.maps.record_metadata import COLUMNS, DELETED_AT
 from shared.maps.transform import Cell, Condition, Explode, Transform
 from shared.settings.checking import nearest
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -133,22 +130,6 @@ def reject_duplicate_names(outputs_of: Mapping[str, Sequence[StreamOutput]]) -> 
                     hint="give one of them another '__alias__' or key",
                 )
             sources[output.stream] = stream
-
-
-def tell_unmatched(settings: TransformSettings, streams: Collection[str]) -> None:
-    """Log which entries match no stream of a run: a mistyped name hides nothing.
-
-    It is a warning if a stream without an entry of its own has nearly the name of one.
-    """
-    rules = [rule for rule in settings.maps.rules if not any(map(rule.matches, streams))]
-    own = {rule.key for rule in settings.maps.rules}
-    entries = []
-    for rule in rules:
-        match = nearest(rule.source or rule.key, [*{*streams} - own], cutoff=0.8)
-        entries.append(f"{rule.key!r}" + (f" (did you mean {match!r}?)" if match else ""))
-    if entries:
-        level = logging.WARNING if any("(" in entry for entry in entries) else logging.INFO
-        _log.log(level, "stream_maps: no stream of this run matches %s", ", ".join(entries))
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,20 @@ from __future__ import annotations
 import copy
 import difflib
 import json
+import logging
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeAlias
 
 from shared.errors import InvalidSettingsError
+
+_log = logging.getLogger(__name__)
 
 DURATION_UNITS: dict[str, int] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds in each unit of time."""
@@ -412,6 +416,31 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
     by_lower = {candidate.lower(): candidate for candidate in names}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
+
+
+def is_for(pattern: str, stream: str) -> bool:
+    """Return whether an entry of a setting by stream is for a stream: by its name, or a pattern."""
+    return stream == pattern or fnmatchcase(stream, pattern)
+
+
+def tell_unmatched(setting: str, patterns: Mapping[str, str], streams: Collection[str]) -> None:
+    """Log which entries of a setting are for no stream of a run: a mistyped name does nothing.
+
+    It is a warning if a stream without an entry of its own has nearly the name of one.
+
+    Args:
+        setting: The name of the setting.
+        patterns: The name or pattern of streams that each entry is for, by the key of the entry.
+        streams: The streams of the run; nothing is told of a run without any.
+    """
+    entries = []
+    for key, pattern in patterns.items() if streams else ():
+        if not any(is_for(pattern, stream) for stream in streams):
+            match = nearest(pattern, [*{*streams} - patterns.keys()], cutoff=0.8)
+            entries.append(f"{key!r}" + (f" (did you mean {match!r}?)" if match else ""))
+    if entries:
+        level = logging.WARNING if any("(" in entry for entry in entries) else logging.INFO
+        _log.log(level, "%s: no stream of this run matches %s", setting, ", ".join(entries))
 
 
 def declared_names(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:

@@ -23,6 +23,7 @@ from shared.formats.arrow_types import mapped, struct_to_arrow
 from shared.formats.schema_nodes import json_schema_to_spark, only_properties
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import TransformSettings
+from shared.settings.checking import tell_unmatched
 from shared.settings.texts import quoted
 from shared.singer.messages import DELETED_AT
 from tap_spark.sources.frame_helpers import prune, struct_from_text
@@ -185,13 +186,13 @@ def outputs_of(
     Raises:
         SettingsError: Maps do not fit streams, or two streams get one name; lists all problems.
     """
-    from shared.maps import stream_maps  # noqa: PLC0415
+    from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
 
     by_stream: dict[str, tuple[Output, ...]] = {}
     mapped: dict[str, Sequence[StreamOutput]] = {}
     errors: list[SettingsError] = []
     for plan in plans:
-        maker = _maker(partial(stream_maps.outputs, settings), plan, spark)
+        maker = _maker(partial(outputs, settings), plan, spark)
         struct = _struct_of(plan)
         try:
             mapped[plan.tap_stream_id] = maker(struct)
@@ -204,8 +205,8 @@ def outputs_of(
             )
     if errors:
         raise _all_of(errors)
-    stream_maps.reject_duplicate_names(mapped)
-    stream_maps.tell_unmatched(settings, [plan.stream for plan in plans])
+    reject_duplicate_names(mapped)
+    tell_unmatched("stream_maps", settings.maps.patterns, [plan.stream for plan in plans])
     left = tuple(plan for plan in plans if by_stream[plan.tap_stream_id])
     for plan in plans:
         if not by_stream[plan.tap_stream_id]:

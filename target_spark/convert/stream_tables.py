@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql.types import StructField, StructType
@@ -144,6 +144,11 @@ class StreamTables:
             self._places.setdefault(table.key, {})[stream] = new
             for folder in folders:
                 self._below.setdefault(folder, {})[stream] = new
+
+    @property
+    def streams(self) -> Collection[str]:
+        """Return the streams that have claimed their tables."""
+        return self._claims.keys()
 
     def claim_alone(self, stream: str, message: str) -> None:
         """Reserve the right to remove or mark rows that a message of a stream does not name.

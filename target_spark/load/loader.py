@@ -17,6 +17,7 @@ from shared.engine.engine import INTO_SERVER, Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import DELETED_AT
+from shared.settings.checking import tell_unmatched
 from shared.singer.run_summary import RunSummary
 from shared.storage.access import StorageOptions, delete
 from target_spark.config import REGISTRY, check_deletes, load_methods, stream_settings
@@ -405,7 +406,7 @@ class Loader:
             AlreadyRunningError: Another run has taken over a table.
         """
         if not self._config.write_audit_publish or self._operations is None:
-            Loader.check(self)  # of the rows alone: a run calls `check` at its end, too
+            self.check()
             return
         problems = [line for see in self._at["before_publish"] for line in see()]
         if problems:
@@ -423,6 +424,10 @@ class Loader:
         """
         for see in self._at["check"]:
             see()
+
+    def tell_unmatched(self) -> None:
+        """Log entries of `streams` that are for no stream, once the input has ended well."""
+        tell_unmatched("streams", {key: key for key in self._config.streams}, self._tables.streams)
 
     def describe(self, summary: RunSummary) -> None:
         """Add the facts of columns to a summary."""

@@ -14,7 +14,8 @@ from shared.engine.engine import Engine
 from shared.errors import SettingsError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import COLUMNS, REPLACED, record_schema
-from shared.maps.stream_maps import outputs, reject_duplicate_names, tell_unmatched
+from shared.maps.stream_maps import outputs, reject_duplicate_names
+from shared.settings.checking import tell_unmatched
 from target_spark.convert.mapped_rows import source_columns, tell_engine
 from target_spark.convert.stream_tables import tell_replaced
 from target_spark.core.balance import Loaded
@@ -136,10 +137,10 @@ class MappedLoader(Loader):
             entries |= super().finish(name, awaits_state=awaits_state)
         return entries
 
-    def check(self) -> None:
-        """See `Loader.check`; the input has ended, so that all its streams have come."""
-        tell_unmatched(self._config.transforms, self._planned_outputs)
-        super().check()
+    def tell_unmatched(self) -> None:
+        """See `Loader.tell_unmatched`; tell of entries of `stream_maps`, too."""
+        tell_unmatched("stream_maps", self._config.transforms.maps.patterns, self._planned_outputs)
+        super().tell_unmatched()
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Activate a table version in the tables of all outputs."""

@@ -174,6 +174,8 @@ def run_with(
         try:
             loop.run()
             loader.check()
+            if config.streams or config.transforms.active:
+                loader.tell_unmatched()
         finally:
             if summary.is_read:
                 loader.describe(summary)

@@ -14,7 +14,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError
 from shared.formats.schema_nodes import json_schema_to_spark
-from shared.maps.stream_maps import outputs, reject_duplicate_names, tell_unmatched
+from shared.maps.stream_maps import outputs, reject_duplicate_names
+from shared.settings.checking import tell_unmatched
 
 
 def problems(stream_maps: dict[str, Any], **values: Any) -> list[str]:
@@ -72,7 +73,8 @@ class TestWhichStreams:
     ) -> None:
         """A mistyped name removes no stream and hides no property."""
         with caplog.at_level("INFO"):
-            tell_unmatched(settings(stream_maps), ["users", "orders"])
+            patterns = settings(stream_maps).maps.patterns
+            tell_unmatched("stream_maps", patterns, ["users", "orders"])
         expected = [(level, f"stream_maps: no stream of this run matches {text}")] if level else []
         assert [(line.levelname, line.message) for line in caplog.records] == expected
 

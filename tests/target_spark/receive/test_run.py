@@ -437,6 +437,25 @@ def test_counters_and_times_are_logged(tmp_path, caplog):
     assert len(timers) == 4
 
 
+@pytest.mark.parametrize("setting", ["streams", "stream_maps"])
+def test_a_mistyped_name_of_a_stream_is_told(tmp_path, caplog, setting):
+    """It would choose no load method, and hide no column."""
+    entries = {"ordes": {"load_method": "overwrite"} if setting == "streams" else {"email": None}}
+    settings = config(tmp_path, **{setting: {**entries, "tmp_*": {}}})
+    caplog.set_level(logging.INFO)
+    for name, is_near in (("orders", True), ("users", False)):
+        caplog.clear()
+        data = lines({**SCHEMA, "stream": name}, record(1, name), state(1))
+        with pipe() as (reader, writer):
+            os.write(writer, data)
+            os.close(writer)
+            run(settings, reader, Output())
+        [line] = [line for line in caplog.records if "no stream of this run" in line.message]
+        match = " (did you mean 'orders'?)" if is_near else ""
+        assert line.message == (f"{setting}: no stream of this run matches 'ordes'{match}, 'tmp_*'")
+        assert line.levelname == ("WARNING" if is_near else "INFO")
+
+
 def test_no_threads_and_descriptors_stay_behind(tmp_path):
     before = open_links()
     Result(tmp_path).load(lines(SCHEMA, record(1), state(1)))
