@@ -306,8 +306,9 @@ class Maker:
         own = name if name in self._columns else None
         label = _FILTER if name is None else f"property {name!r}"
         if isinstance(definition, Sql):
-            planned_sql = plan_sql(definition, self.names.struct, own, where, self.spark)
-            return Cell("", planned_sql.data_type, computed=replace(planned_sql, label=label))
+            sql = plan_sql(definition, self.names.struct, own, where, self.spark)
+            value = Computed(label, sql.data_type, sql.value, sql.error, frozenset(sql.reads))
+            return Cell("", sql.data_type, computed=value)
         names = {node.id for node in ast.walk(definition.tree) if isinstance(node, ast.Name)}
         key = (definition.text, own if "self" in names else None)
         if key in self._cells:

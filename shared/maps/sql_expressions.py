@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
     from sqlglot import Token, exp
 
-    from shared.maps.expressions.planned import Computed
+    from shared.maps.transform import SafeSql
 
 MOST_CHARACTERS = 64 * 1024
 
@@ -201,7 +201,7 @@ def plan_sql(
     own: str | None,
     where: Where,
     spark: Callable[[], SparkSession] | None,
-) -> Computed:
+) -> SafeSql:
     """Plan the value of an SQL expression, in which `self` is the property that it makes.
 
     The session determines the type; without `spark`, the active one.
@@ -211,7 +211,6 @@ def plan_sql(
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    from shared.maps.expressions.planned import Computed  # noqa: PLC0415
     from shared.maps.transform import SafeSql  # noqa: PLC0415
 
     try:
@@ -225,8 +224,7 @@ def plan_sql(
     if isinstance(kind, T.NullType):
         kind = T.StringType()
         text = f"cast(({text}) as string)"
-    tried = SafeSql(text, kind, {name: struct[name].dataType for name in sorted(reads)})
-    return Computed("", kind, tried.value, tried.error, reads)
+    return SafeSql(text, kind, {name: struct[name].dataType for name in sorted(reads)})
 
 
 def _check_functions(sql: Sql) -> None:

@@ -173,7 +173,7 @@ class TestTypes:
         assert created(spark, text).data_type == kind
 
     def test_only_what_is_named_is_read(self, spark: SparkSession) -> None:
-        assert created(spark, "upper(NAME) || customer.email").reads == {"name", "customer"}
+        assert {*created(spark, "upper(NAME) || customer.email").reads} == {"name", "customer"}
 
     @pytest.mark.parametrize(
         ("text", "reason"),
