@@ -10,8 +10,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,28 @@ def file_destination(config: TargetConfig, tools: Tools) -> FileDestination:
     )
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A change of the folder of a stream, kept until its next one: if it is repeated, as it is.
+
+    A change that is planned anew would take what its first attempt has written, before it failed,
+    for older rows.
+
+    Attributes:
+        key: What the change is for.
+        change: The change.
+        committed: The rows of its flushes, if their files tell.
+        phrase: What has become of older rows, in words.
+        columns: The change of the table's columns, line by line.
+    """
+
+    key: Hashable
+    change: FolderChange
+    committed: Committed | None = None
+    phrase: str | None = None
+    columns: Sequence[str] = ()
+
+
 class FileDestination(Destination):
     """See `Destination`."""
 
@@ -120,7 +143,7 @@ class FileDestination(Destination):
         self._run = uuid.uuid4().hex[:12]
         self._folders: dict[str, TableFolder] = {}
         self._held: dict[str, list[Flush]] = {}
-        self._names: dict[str, dict[str, dict[str, str]]] = {}
+        self._steps: dict[str, _Step] = {}
         self._lock = threading.RLock()
         self._stamp = 0
         atexit.register(self._close)
@@ -188,11 +211,10 @@ class FileDestination(Destination):
         with self._lock:
             if stream in self._held:
                 committed = self._publish(request, self._held[stream])
-                del self._held[stream]
-            self._names.pop(stream, None)
-            folder = self._folders.pop(stream, None)
-            if folder is not None:
-                folder.close()
+            if stream in self._folders:
+                self._folders[stream].close()
+            for kept in (self._held, self._steps, self._folders):
+                kept.pop(stream, None)
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
@@ -213,11 +235,31 @@ class FileDestination(Destination):
                         # The stream has only begun, or is empty: nothing takes the place of rows.
                         return None
                     edit = replace(edit, hard_delete=True)
-                return self._edit(folder, present, existing, edit)
+                key = edit.version, edit.hard_delete
+                plan = partial(self._edited, folder, present, existing, edit, key)
+                step = self._taken(request.stream, folder, key, plan)
+        return None if step is None else step.phrase
 
-    def _edit(
-        self, folder: TableFolder, present: Sequence[str], schema: TableSchema, edit: VersionEdit
-    ) -> str | None:
+    def _taken(
+        self, stream: str, folder: TableFolder, key: Hashable, plan: Callable[[], _Step | None]
+    ) -> _Step | None:
+        """Take the step of a stream, the last one again if it is for the same; return it."""
+        last = self._steps.get(stream)
+        is_repeated = last is not None and last.key == key
+        step = last if is_repeated else plan()
+        if step is not None:
+            self._steps[stream] = step
+            folder.publish(step.change.rest(folder.files()) if is_repeated else step.change)
+        return step
+
+    def _edited(
+        self,
+        folder: TableFolder,
+        present: Sequence[str],
+        schema: TableSchema,
+        edit: VersionEdit,
+        key: Hashable,
+    ) -> _Step:
         write = self._write(folder, schema)
         pending = {self._pending(write): name for name in present}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
@@ -230,8 +272,8 @@ class FileDestination(Destination):
             changed = edit.untouched(old, folder.options) - edit.untouched(add, folder.options)
         if drop and not add and len(drop) == len(present):
             add |= self._schema_part(write)
-        folder.publish(FolderChange(add, drop))
-        return edit.phrase(changed) if drop else None
+        phrase = edit.phrase(changed) if drop else None
+        return _Step(key, FolderChange(add, drop), phrase=phrase)
 
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends."""
@@ -271,38 +313,47 @@ class FileDestination(Destination):
         Return the rows of the new files, as their footers tell; None if they do not.
         """
         folder = self.folder(request)
-        overwrite = request.method == OVERWRITE
-        # Flushes of a stream follow each other: only these can be repeated.
-        earlier = self._names.get(request.stream, {})
-        self._names[request.stream] = {
-            flush.token: earlier.get(flush.token, {}) for flush in flushes
-        }
+        key = tuple((flush.token, *(part.url for part in flush.parts)) for flush in flushes)
         with folder.locked():
-            present = folder.files()
-            existing = read_table_schema(folder, self.encoding.format)
-            old = None if overwrite else existing
-            table = self._merged(folder, old, flushes)
-            if table is None:
-                return None
-            if not old or not present or old.source == request.source:
-                table = replace(table, source=request.source)
-            write = self._write(folder, table)
-            drop = frozenset(present) if overwrite else frozenset[str]()
-            add = {} if old is None else self._renewed(folder, present, old.struct, write, request)
-            drop |= {name for name in present if add}
-            rows = 0
-            for flush in flushes:
-                names, count = self._fitting(flush, write, frozenset(present))
-                add |= names
-                rows += count
-            if not add and not frozenset(present) - drop:
-                add |= self._schema_part(write)
-            side = None if old == table and folder.side() else table.to_bytes()
-            folder.publish(FolderChange(add, drop, side))
-        if not overwrite:
-            before = old.struct if old else None
-            self.changed(request.stream, struct_change(before, table.struct.fields))
-        return Committed(rows) if write.encoding.format in _COUNTED else None
+            plan = partial(self._planned, folder, request, flushes, key)
+            step = self._taken(request.stream, folder, key, plan)
+        if step is None:
+            return None
+        self.changed(request.stream, step.columns)
+        return step.committed
+
+    def _planned(
+        self, folder: TableFolder, request: TableRequest, flushes: Sequence[Flush], key: Hashable
+    ) -> _Step | None:
+        """Plan the step that makes flushes visible; return None if there is no table."""
+        overwrite = request.method == OVERWRITE
+        present = folder.files()
+        existing = read_table_schema(folder, self.encoding.format)
+        old = None if overwrite else existing
+        table = self._merged(folder, old, flushes)
+        if table is None:
+            return None
+        if not old or not present or old.source == request.source:
+            table = replace(table, source=request.source)
+        write = self._write(folder, table)
+        drop = frozenset(present) if overwrite else frozenset[str]()
+        add = {} if old is None else self._renewed(folder, present, old.struct, write, request)
+        drop |= {name for name in present if add}
+        rows = 0
+        for flush in flushes:
+            names, count = self._fitting(flush, write)
+            add |= names
+            rows += count
+        if not add and not frozenset(present) - drop:
+            add |= self._schema_part(write)
+        side = None if old == table and folder.side() else table.to_bytes()
+        before = old.struct if old else None
+        return _Step(
+            key,
+            FolderChange(add, drop, side),
+            committed=Committed(rows) if write.encoding.format in _COUNTED else None,
+            columns=() if overwrite else struct_change(before, table.struct.fields),
+        )
 
     def _merged(
         self, folder: TableFolder, old: TableSchema | None, flushes: Sequence[Flush]
@@ -358,26 +409,19 @@ class FileDestination(Destination):
         ending = f"~{self._next_stamp()}{self._ending}"
         return {url: beside(name, f"{_stem(name)}{ending}") for url, name in pending.items()}
 
-    def _fitting(
-        self, flush: Flush, write: TableWrite, present: frozenset[str]
-    ) -> tuple[dict[str, str], int]:
-        """Return the parts of a flush with their names, and their rows; none that are there."""
-        rows = sum(part.rows for part in flush.parts)
-        if not self._names[flush.request.stream][flush.token]:
-            begin = f"part-{self._next_stamp():013d}-{folder_name(flush.token)}"
-            # The part of a partition is in a folder of its name, also while it is hidden.
-            self._names[flush.request.stream][flush.token] = {
-                part.url: beside(
-                    "" if part.is_lent else part.url.removeprefix(flush.write.pending).lstrip("/"),
-                    f"{begin}-{number:05d}{self._ending}",
-                )
-                for number, part in enumerate(part for part in flush.parts if part.rows)
-            }
-        names = self._names[flush.request.stream][flush.token]
-        if names and present.issuperset(names.values()):
-            return {}, rows
+    def _fitting(self, flush: Flush, write: TableWrite) -> tuple[dict[str, str], int]:
+        """Return the parts of a flush with their names, and their rows."""
+        begin = f"part-{self._next_stamp():013d}-{folder_name(flush.token)}"
+        # The part of a partition is in a folder of its name, also while it is hidden.
+        names = {
+            part.url: beside(
+                "" if part.is_lent else part.url.removeprefix(flush.write.pending).lstrip("/"),
+                f"{begin}-{number:05d}{self._ending}",
+            )
+            for number, part in enumerate(part for part in flush.parts if part.rows)
+        }
         if not must_rewrite(write.encoding.format, flush.write.stored, write.stored):
-            return names, rows
+            return names, sum(part.rows for part in flush.parts)
         pairs = [(url, self._pending(write)) for url in names]
         rewritten = self._rewrite(pairs, _inside(write))
         return {new: names[old] for old, new in pairs}, sum(rewritten.values())

@@ -100,6 +100,12 @@ class FolderChange:
     drop: frozenset[str] = frozenset()
     side: bytes | None = None
 
+    def rest(self, present: Iterable[str]) -> FolderChange:
+        """Return what is left of the change for a folder that has these files."""
+        names = frozenset(present)
+        add = {url: name for url, name in self.add.items() if name not in names}
+        return FolderChange(add, self.drop & names, self.side)
+
 
 def visible(name: str) -> bool:
     """Return whether readers such as Spark, pyarrow and duckdb read a file of this name."""

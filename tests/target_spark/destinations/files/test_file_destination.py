@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pandas as pd
@@ -20,6 +25,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.storage.urls import join
 from target_spark.core.load_plans import SchemaContract, TableName
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.destination_declaration import FILE_FORMATS as DECLARED
@@ -29,6 +35,7 @@ from target_spark.destinations.folders import stored_folder
 from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, table_path
 from target_spark.run_settings import OverlapSettings
+from target_spark.tables.version_edit import VersionEdit
 
 ALL = tuple(declared.name for declared in DECLARED)
 
@@ -269,9 +276,10 @@ def test_names_of_earlier_flushes_are_not_kept(table: Any) -> None:
     t = table()
     for number in range(3):
         t.destination.commit(t.flush(AB, [(number, "x")]))
-    assert list(map(len, t.destination._names.values())) == [1]
+    [step] = t.destination._steps.values()
+    assert len(step.change.add) == 1
     t.destination.finish(t.request())
-    assert not t.destination._names
+    assert not t.destination._steps
 
 
 def test_damaged_side_file_and_damaged_footer(table: Any) -> None:
@@ -369,28 +377,88 @@ def test_object_stores(form: str) -> None:
     folder.close()
 
 
-@pytest.mark.parametrize("failing", ["cp_file", "rm_file"])
-def test_a_commit_to_an_object_store_may_be_repeated(
-    monkeypatch: pytest.MonkeyPatch, failing: str
+def appended(t: Table) -> Callable[[], Any]:
+    return partial(t.destination.commit, t.flush(AB, [(1, "x")], [(2, "y")]))
+
+
+def appended_to_narrower_columns(t: Table) -> Callable[[], Any]:
+    t.destination.commit(t.flush(AB, [(1, "x")], [(2, "y")]))
+    return partial(t.destination.commit, t.flush(REAL, [(2.5, "z")]))
+
+
+def replaced(t: Table) -> Callable[[], Any]:
+    t.destination.commit(t.flush(AB, [(1, "x")], [(2, "y")]))
+    t.destination.finish(t.request())
+    t.method = "overwrite"
+    t.destination.commit(t.flush(AB, [(3, "x")], [(4, "y")]))
+    t.destination.commit(t.flush(AB, [(5, "x")]))
+    return partial(t.destination.finish, t.request())
+
+
+def activated(edit: VersionEdit, t: Table) -> Callable[[], Any]:
+    columns = struct("a bigint, _sdc_deleted_at timestamp, _sdc_table_version bigint")
+    t.destination.commit(t.flush(columns, [(1, None, 1), (2, None, 2)], [(3, None, 1)]))
+    t.destination.commit(t.flush(columns, [(4, None, 2)]))
+    return partial(t.destination.activate, t.request(columns), edit)
+
+
+STEPS: tuple[Callable[[Table], Callable[[], Any]], ...] = (
+    appended,
+    appended_to_narrower_columns,
+    replaced,
+    partial(activated, VersionEdit(2, True, 0.0)),
+    partial(activated, VersionEdit(2, False, 0.0)),
+)
+
+
+@pytest.mark.parametrize("place", ["memory://", ""])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_may_be_repeated_wherever_it_has_failed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: Callable[[Table], Callable[[], Any]],
+    place: str,
 ) -> None:
-    t = Table(f"memory://repeated-{failing}/out")
-    flush = t.flush(AB, [(1, "x")], [(2, "y")])
-    filesystem = RemoteFolder(t.table, "look")._place[0]
-    works, calls = getattr(filesystem, failing), []
+    """What its first attempt has written counts neither as older rows nor twice."""
+    names = ["cp_file", "rm_file", "pipe_file", "find"] if place else ["make_durable", "link"]
 
-    def fails_once(*args: Any, **more: Any) -> None:
-        calls.append(args)
-        if len(calls) == 2:
-            raise ConnectionResetError(104, "reset")
-        works(*args, **more)
+    def rows(t: Table) -> list[dict[str, Any]]:
+        folder = t.destination._closed_folder(t.request())
+        urls = [join(folder.table, name) for name in folder.files()]
+        tables = [table for url in urls for table in FORMATS["parquet"].read(url)]
+        actual = [row for table in tables for row in table.to_pylist()]
+        return sorted(actual, key=lambda row: row["a"])
 
-    monkeypatch.setattr(type(filesystem), failing, lambda self, *a, **m: fails_once(*a, **m))
-    with pytest.raises(DestinationError, match="cannot write to") as caught:
-        t.destination.commit(flush)
-    assert isinstance(caught.value.__cause__, ConnectionResetError)
-    t.destination.commit(flush)
-    urls = [f"{t.table}/{name}" for name in t.destination.folder(t.request()).files()]
-    assert sum(table.num_rows for url in urls for table in FORMATS["parquet"].read(url)) == 2
+    def outcome(failing: str, at: int) -> tuple[Any, list[dict[str, Any]], bool]:
+        where = f"{uuid4()}/out"
+        t = Table(f"memory://{where}" if place else str(tmp_path / where))
+        taken = step(t)
+        if place:
+            owner: Any = type(RemoteFolder(t.table, "look")._place[0])
+        else:
+            owner = os if failing == "link" else stored_folder
+        works, calls = getattr(owner, failing), itertools.count(1)
+
+        def fails_once(*args: Any, **more: Any) -> Any:
+            if next(calls) == at:
+                raise ConnectionResetError(104, "reset")
+            return works(*args, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, failing, fails_once)
+            try:
+                result = taken()
+            except DestinationError:
+                result = taken()
+        return result, rows(t), next(calls) > at
+
+    expected = outcome(names[0], sys.maxsize)[:2]
+    for name in names:
+        for at in itertools.count(1):
+            *actual, has_failed = outcome(name, at)
+            assert tuple(actual) == expected, (name, at)
+            if not has_failed:
+                break
 
 
 def test_failures_that_are_no_os_errors_name_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
