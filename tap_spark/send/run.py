@@ -68,6 +68,9 @@ def reading(plan: StreamPlan) -> Iterator[None]:
     """Convert failures of the operating system while the driver reads a source."""
     try:
         yield
+    except SourceError as error:
+        error.name_stream(plan.stream)
+        raise
     except OSError as error:
         if error.errno in DISK_FULL:
             raise

@@ -85,7 +85,7 @@ class DriverFiles:
         try:
             files = paths.list_files(tuple(self.paths))
         except SourceError:
-            if self._incremental:
+            if self._incremental or all(local_path(path) is not None for path in self.paths):
                 raise
             return []  # Spark may have credentials of its own.
         remote = sum(local_path(file.url) is None for file in files)
@@ -166,7 +166,8 @@ class DriverFiles:
         try:
             return not paths.list_files((path,))
         except SourceError as error:
-            if isinstance(error.__cause__, FileNotFoundError):  # no such bucket
+            # A folder on the disk that may not be read, or no such bucket.
+            if local_path(path) is not None or isinstance(error.__cause__, FileNotFoundError):
                 raise
             return False  # Spark may have credentials of its own.
 

@@ -64,7 +64,9 @@ def resolve_paths(stream: StreamConfig) -> tuple[str, ...]:
             resolve = _resolve_remote if local is None else _resolve_local
             urls.append(resolve(stream.name, path))
         except OSError as error:
-            raise _unlisted(path, error) from error
+            failure = _unlisted(path, error)
+            failure.name_stream(stream.name)
+            raise failure from error
     patterns = list(dict.fromkeys(pattern for patterns in urls for pattern in patterns))
     if any(name.lower() == "recursivefilelookup" for name in stream.options):
         return tuple(patterns)  # Spark alone knows which files of folders the option adds.
@@ -91,7 +93,7 @@ def _resolve_remote(_stream: str, path: str) -> list[str]:
 
 def _resolve_local(stream: str, path: str) -> list[str]:
     absolute = _absolute(str(local_path(path)))
-    if Path(absolute).exists():
+    if _exists(absolute):
         if not (Path(absolute).is_file() or Path(absolute).is_dir()):
             raise SourceError(
                 "the path is neither a file nor a folder",
@@ -100,8 +102,7 @@ def _resolve_local(stream: str, path: str) -> list[str]:
             )
         return [escaped(absolute)]
     hits = _hits(absolute)
-    for folder in _locked_folders(absolute):
-        _warn_of_locked(stream, path, folder)
+    _warn_of_locked(stream, path, absolute)
     if not hits:
         raise SourceError(
             "the path does not exist" if not _GLOB.search(path) else "no file matches the path",
@@ -122,6 +123,16 @@ def _absolute(path: str) -> str:
     return str(Path(*parts))
 
 
+def _exists(path: str) -> bool:
+    """Return whether a path exists; a pattern may be longer than the name of any file."""
+    try:
+        return Path(path).exists()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise
+
+
 def _hits(pattern: str) -> list[str]:
     """Return the files and folders that a local pattern matches, without hidden ones.
 
@@ -136,10 +147,11 @@ def _hits(pattern: str) -> list[str]:
 
 
 @lru_cache(maxsize=1000)
-def _warn_of_locked(stream: str, path: str, folder: str) -> None:
-    """Warn once: discovery and the run both resolve the paths of a stream."""
-    text = "stream '%s', file '%s': the folder '%s' cannot be read: the files in it are left out"
-    _log.warning(text, stream, path, folder)
+def _warn_of_locked(stream: str, path: str, pattern: str) -> None:
+    """Warn of folders that a pattern cannot look into, once: discovery and the run resolve it."""
+    for folder in _locked_folders(pattern):
+        text = "stream '%s', file '%s': the folder '%s' cannot be read: its files are left out"
+        _log.warning(text, stream, path, folder)
 
 
 def _locked_folders(pattern: str) -> list[str]:
@@ -151,7 +163,8 @@ def _locked_folders(pattern: str) -> list[str]:
         for count in range(min(patterns, default=len(parts)), len(parts)):
             listed = count in patterns or not parts[count]
             mode = os.R_OK | os.X_OK if listed else os.X_OK
-            for folder in _hits("/".join(parts[:count]) + "/"):
+            for hit in _hits("/".join(parts[:count]) + "/"):
+                folder = hit or "/"
                 folders[folder] = folders.get(folder, 0) | mode
     return sorted(folder for folder, mode in folders.items() if not os.access(folder, mode))
 
@@ -223,7 +236,7 @@ def _files(path: str) -> Iterator[ListedFile]:
         return
     literal = unescaped(path)
     try:
-        roots = [literal] if Path(literal).exists() else _hits(path)
+        roots = [literal] if _exists(literal) else _hits(path)
         for root in roots:
             yield from _below(Path(root))
     except OSError as error:
@@ -259,8 +272,9 @@ def _listed(path: str) -> list[ListedFile]:
 
 
 def _unlisted(path: str, error: OSError) -> SourceError:
-    hint = storage_hint(error.errno)
-    if local_path(path) is not None:
+    if local_path(path) is None:
+        hint = storage_hint(error.errno)
+    else:
         denied = error.errno in (errno.EACCES, errno.EPERM)
         hint = "check the permissions of the path" if denied else "check 'path'"
     text = f"cannot list the files: {error.strerror or error}"

@@ -402,7 +402,12 @@ class LakeSource(ABC, Generic[P]):
         if local is None:
             return paths[0].rstrip("/")
         path = Path(local).absolute()
-        if not path.is_dir():
+        try:
+            is_folder = path.is_dir()
+        except OSError as error:
+            text = f"folder {paths[0]} cannot be read: {error.strerror}"
+            raise self.error(text, "check the permissions of the path") from error
+        if not is_folder:
             raise self.error(f"folder {paths[0]} does not exist", "check 'path'")
         return str(path)
 

@@ -11,7 +11,13 @@ import pytest
 from tap_runs import stream
 
 from shared.errors import SourceError
-from tap_spark.sources.files.paths import escaped, list_files, resolve_paths
+from tap_spark.sources.files.paths import (
+    _locked_folders,
+    escaped,
+    list_files,
+    resolve_paths,
+)
+from tap_spark.sources.source import driver_source_for
 
 NAMES = [
     *("a.csv", "b.csv", "_c.csv", ".d.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"),
@@ -91,8 +97,10 @@ def test_a_pipe_or_device_is_no_file(folder):
 def test_a_folder_that_cannot_be_read_is_an_error_of_the_source(folder, monkeypatch):
     paths = resolve_paths(stream("csv", (f"{folder}/x", f"{folder}/p")))
     for path in (f"{folder}/{'y' * 300}.csv", f"{folder}/{'y' * 300}*/a.csv"):
-        with pytest.raises(SourceError, match=r"file '.*yyy.*File name too long|no file matches"):
+        with pytest.raises(SourceError, match=r"file '.*yyy.*(does not exist|no file matches)"):
             resolve_paths(stream("csv", path))
+    alternatives = ",".join(["x", *(f"other{number}" for number in range(60))])
+    assert len(resolve_paths(stream("csv", f"{folder}/{{{alternatives}}}"))) == 1
 
     def denied(path, *_, **__):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -100,8 +108,10 @@ def test_a_folder_that_cannot_be_read_is_an_error_of_the_source(folder, monkeypa
     monkeypatch.setattr(Path, "iterdir", denied)
     with pytest.raises(SourceError, match=r"/x': cannot list .*denied \(check the permissions"):
         list_files(paths)
+    with pytest.raises(SourceError, match="denied"):  # Spark is not asked, either.
+        driver_source_for(stream("csv", f"{folder}/x")).plain_files()
     monkeypatch.setattr(Path, "exists", denied)
-    with pytest.raises(SourceError, match=r"/x': cannot list .*denied \(check the permissions"):
+    with pytest.raises(SourceError, match=r"stream 's', file '.*/x': cannot list .*denied \(check"):
         resolve_paths(stream("csv", f"{folder}/x"))
 
 
@@ -117,6 +127,7 @@ def test_a_pattern_warns_of_folders_that_it_cannot_look_into(folder, monkeypatch
         assert locked in line
         assert "cannot be read" in line
     caplog.clear()
+    assert _locked_folders("/*.csv") == []
     resolve_paths(stream("csv", (f"{folder}/*.csv", f"{folder}/p/**", f"{folder}/p*/*/*.csv")))
     assert not caplog.messages
 
