@@ -151,12 +151,22 @@ def _names(url: str, options: StorageOptions | None) -> list[str]:
 
 
 def _lone_header(url: str, options: StorageOptions | None) -> pa.Table:
-    """Return the columns of a file that is a header without a line end, which Arrow refuses."""
+    """Return a table without rows for a header without a line end, which Arrow refuses."""
     from pyarrow import csv  # noqa: PLC0415
 
     with open_input(url, options) as source:
         header = bytes(source.read(BLOCK_BYTES))
-    return _cast(csv.read_csv(pa.BufferReader(header + b"\n")))
+    if len(header) == BLOCK_BYTES:  # There may be rows behind it.
+        raise _bad_header()
+    reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
+    return _cast(csv.read_csv(pa.BufferReader(header + b"\n"), reading))
+
+
+def _bad_header() -> ContentError:
+    most = BLOCK_BYTES // 2**20
+    return ContentError(
+        f"its header is missing or longer than {most} MiB, or a quotation mark is never closed"
+    )
 
 
 def _as_text(
@@ -218,9 +228,11 @@ def _named_problems() -> Iterator[None]:
     """Rewrite Arrow's errors, which are about its blocks, in terms of the file."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise ContentError("its header is not UTF-8 text") from error
     except pa.ArrowInvalid as error:
         if _EMPTY in str(error):
-            raise ContentError("it has no header, or a quotation mark is never closed") from error
+            raise _bad_header() from error
         if "straddling" not in str(error):
             raise
         most = BLOCK_BYTES // 2**20

@@ -64,7 +64,20 @@ def test_a_header_without_a_line_end(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"\n\n", b'id,"name'])
 def test_a_file_without_a_header(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(ContentError, match="it has no header"):
+    with pytest.raises(ContentError, match="its header is missing or longer than"):
+        read(tmp_path / "x", data)
+
+
+@pytest.mark.parametrize("rows", [b"", b"\n1\n"])
+def test_a_header_longer_than_a_block(tmp_path: Path, rows: bytes) -> None:
+    """Behind a header that is cut off there may be rows: it is none of a file without rows."""
+    with pytest.raises(ContentError, match="its header is missing or longer than"):
+        read(tmp_path / "x", b"a" * (csv_encoding.BLOCK_BYTES + 1) + rows)
+
+
+@pytest.mark.parametrize("data", [b"a\xe9,b", b"a\xe9,b\n", b"a\xe9,b\n1,2\n"])
+def test_a_header_that_is_not_utf8(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(ContentError, match="its header is not UTF-8"):
         read(tmp_path / "x", data)
 
 
