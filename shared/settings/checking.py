@@ -418,6 +418,9 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
+MOST_COMPARED = 20_000
+
+
 def is_for(pattern: str, stream: str) -> bool:
     """Return whether an entry of a setting by stream is for a stream: by its name, or a pattern."""
     return stream == pattern or fnmatchcase(stream, pattern)
@@ -433,14 +436,20 @@ def tell_unmatched(setting: str, patterns: Mapping[str, str], streams: Collectio
         patterns: The name or pattern of streams that each entry is for, by the key of the entry.
         streams: The streams of the run; nothing is told of a run without any.
     """
-    entries = []
-    for key, pattern in patterns.items() if streams else ():
-        if not any(is_for(pattern, stream) for stream in streams):
-            match = nearest(pattern, [*{*streams} - patterns.keys()], cutoff=0.8)
-            entries.append(f"{key!r}" + (f" (did you mean {match!r}?)" if match else ""))
-    if entries:
-        level = logging.WARNING if any("(" in entry for entry in entries) else logging.INFO
-        _log.log(level, "%s: no stream of this run matches %s", setting, ", ".join(entries))
+    own = frozenset(streams)
+    unmatched = {
+        key: pattern
+        for key, pattern in (patterns.items() if own else ())
+        if pattern not in own and not any(is_for(pattern, stream) for stream in own)
+    }
+    others = own - patterns.keys()
+    # Names are compared letter by letter: thousands with thousands would take minutes.
+    compared = others if len(unmatched) * len(others) <= MOST_COMPARED else ()
+    matches = {key: nearest(one, compared, cutoff=0.8) for key, one in unmatched.items()}
+    if matches:
+        texts = [f"{k!r}" + (f" (did you mean {m!r}?)" if m else "") for k, m in matches.items()]
+        level = logging.WARNING if any(matches.values()) else logging.INFO
+        _log.log(level, "%s: no stream of this run matches %s", setting, ", ".join(texts))
 
 
 def declared_names(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:

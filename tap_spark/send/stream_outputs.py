@@ -23,7 +23,6 @@ from shared.formats.arrow_types import mapped, struct_to_arrow
 from shared.formats.schema_nodes import json_schema_to_spark, only_properties
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import TransformSettings
-from shared.settings.checking import tell_unmatched
 from shared.settings.texts import quoted
 from shared.singer.messages import DELETED_AT
 from tap_spark.sources.frame_helpers import prune, struct_from_text
@@ -206,7 +205,6 @@ def outputs_of(
     if errors:
         raise _all_of(errors)
     reject_duplicate_names(mapped)
-    tell_unmatched("stream_maps", settings.maps.patterns, [plan.stream for plan in plans])
     left = tuple(plan for plan in plans if by_stream[plan.tap_stream_id])
     for plan in plans:
         if not by_stream[plan.tap_stream_id]:

@@ -33,6 +33,7 @@ from shared.errors import (
     repeated,
 )
 from shared.maps.map_settings import NO_TRANSFORMS
+from shared.settings.checking import tell_unmatched
 from shared.singer.datasets import Dataset, schema_fields
 from shared.singer.logs import CONSOLE, IN_SUMMARY
 from shared.singer.messages import activate_version_line, keys_line, schema_line, state_line
@@ -486,7 +487,11 @@ def planned(
     outputs, plans = Outputs(), planner.plans(state)
     if config.transforms is not NO_TRANSFORMS and config.transforms.active:
         sql = partial(engine.session, "SQL in stream maps")
+        names = [plan.stream for plan in plans]
+        names += map(str, map(stream_id, catalog["streams"]))
         outputs, plans = outputs_of(config.transforms, plans, sql)
+        if not is_limited and not (failures and failures.errors):
+            tell_unmatched("stream_maps", config.transforms.maps.patterns, names)
     if keyed := [plan for plan in plans if plan.runs_since_keys is not None]:
         _check_keys(config, outputs, keyed)
     if not plans and not (failures and failures.errors):

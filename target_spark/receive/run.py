@@ -173,9 +173,9 @@ def run_with(
         )
         try:
             loop.run()
-            loader.check()
             if config.streams or config.transforms.active:
                 loader.tell_unmatched()
+            loader.check()
         finally:
             if summary.is_read:
                 loader.describe(summary)

@@ -456,6 +456,16 @@ def test_a_mistyped_name_of_a_stream_is_told(tmp_path, caplog, setting):
         assert line.levelname == ("WARNING" if is_near else "INFO")
 
 
+def test_a_mistyped_name_is_told_also_if_it_fails_the_run(tmp_path, caplog):
+    settings = config(tmp_path, streams={"ordes": {"expect": {"min_rows": 1}}})
+    with pipe() as (reader, writer):
+        os.write(writer, lines({**SCHEMA, "stream": "orders"}, record(1, "orders"), state(1)))
+        os.close(writer)
+        with pytest.raises(ExpectationError):
+            run(settings, reader, Output())
+    assert "matches 'ordes' (did you mean 'orders'?)" in caplog.text
+
+
 def test_no_threads_and_descriptors_stay_behind(tmp_path):
     before = open_links()
     Result(tmp_path).load(lines(SCHEMA, record(1), state(1)))
