@@ -234,10 +234,9 @@ def with_parts(
     if pa.types.is_struct(kind):
         if not kind.num_fields:
             return pa.StructArray.from_buffers(kind, len(array), array.is_valid().buffers()[1:])
-        present = {field.name for field in array.type}
         parts = [
             convert(array.field(field.name), field.type, field.name)
-            if field.name in present
+            if array.type.get_field_index(field.name) >= 0
             else pa.nulls(len(array), field.type)
             for field in kind
         ]

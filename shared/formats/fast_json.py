@@ -402,10 +402,11 @@ def _finish(array: pa.Array, data_type: T.DataType) -> pa.Array:
     final = spark_to_arrow(as_nullable(data_type))
     if array.type == final:
         return array
+    kinds = {field.name: field.dataType for field in getattr(data_type, "fields", ())}
 
     def finished(part: pa.Array, _: pa.DataType, name: str) -> pa.Array:
-        if isinstance(data_type, T.StructType):
-            return _finish(part, data_type[name].dataType)
+        if kinds:
+            return _finish(part, kinds[name])
         assert isinstance(data_type, T.ArrayType)  # noqa: S101 - others are not read by it
         return _finish(part, data_type.elementType)
 

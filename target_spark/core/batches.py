@@ -202,6 +202,7 @@ class Batches:
         for piece in (flush.staging for flush in self._open.values()):
             if piece is not None:
                 piece.has_state = True
+                # In a new dict: a conversion may read the old one.
                 marks = {**piece.marks, self.tracker.position: piece.size}
                 # Those of STATEs that will not be emitted would take memory.
                 piece.marks = {at: size for at, size in marks.items() if at in waiting}

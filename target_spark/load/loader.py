@@ -309,7 +309,7 @@ class Loader:
                     _log.debug("a file of rejected records cannot be deleted: %s", error)
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
-        """Delete batch files whose rows are durable, if `batch_config.cleanup` says so.
+        """Delete batch files whose rows are durable or ignored, if `batch_config.cleanup` says so.
 
         Called when STATE that covers them may be emitted, and without effect in a run that loads
         nothing: the files may be all that there is of their rows. Never raises: a file that cannot

@@ -63,6 +63,7 @@ class MappedLoader(Loader):
 
     A batch of a stream becomes one batch of each of its outputs, with the same token. Its STATE may
     be emitted when all of them are durable. The engine learns what maps need, and parses their SQL.
+    A `Loader` does not call on itself what is overridden here.
     """
 
     def __init__(self, config: TargetConfig, engine: Engine, *, describes: bool = True) -> None:

@@ -109,7 +109,7 @@ class TableMaintenance:
 
     def _readers(self, table: TableHandle) -> dict[str, str]:
         """Return the versions at which readers of the table go on."""
-        results = ((self._kept.position(table, mark), who) for who, mark in self._bookmarks)
+        results = ((self._kept.position(table, one), who) for who, one in self._bookmarks)
         return {version: who for version, who in results if version is not None}
 
 
@@ -153,6 +153,7 @@ def look_after(
     if config.verification is not None or not (maintains or request.layout.compact):
         return
     kept, place = history_of(work.form, config), table.place
+    table.session()  # Settings that forbid Spark, and a failed start, end the run.
     try:
         if work.now(table) is None:
             return

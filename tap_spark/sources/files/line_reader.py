@@ -437,7 +437,7 @@ def line_texts(line_range: LineRange) -> Iterator[tuple[int, bytes]]:
 
 
 def line_blocks(line_range: LineRange) -> Iterator[bytes]:
-    """Do what `line_texts` does, with a LF for each line end and without the bytes."""
+    """Yield the blocks of `line_texts` alone, with a LF for each line end; raise as it does."""
     return (with_line_feeds(text) for _, text in line_texts(line_range))
 
 

@@ -318,7 +318,10 @@ def line_tasks(
     *,
     whole: bool = False,
 ) -> list[list[LineRange]]:
-    """Return the ranges of parts of files, by the task that reads them; one for each if `whole`."""
+    """Return the ranges of parts of files, by the task that reads them.
+
+    Each part is one range if `whole`.
+    """
     ranges = [
         line_range
         for number, part in enumerate(parts)

@@ -212,17 +212,16 @@ class LocalFolder:
         with writing(self.table):
             self._remove_retired()
             self._settle()
-            side, drop = change.side, change.drop
             # One more file: its rename is the one step.
-            one_file = len(change.add) == 1 and not drop and side is None
+            one_file = len(change.add) == 1 and not change.drop and change.side is None
             if one_file and self._path.exists():
                 [(pending, name)] = change.add.items()
                 place = self._path / name
                 make_folders(place.parent)
                 Path(pending).rename(place)
                 make_durable(str(place.parent))
-            elif change.add or drop or side is not None:
-                self._replace(change.add, drop, side)
+            elif change.add or change.drop or change.side is not None:
+                self._replace(change.add, change.drop, change.side)
 
     def close(self) -> None:
         """Remove the hidden folder of this run."""
@@ -463,7 +462,7 @@ class RemoteFolder:
 
     def _found_side(self) -> tuple[bytes | None, bool]:
         """Return the content that holds, and whether the next change must write it anew."""
-        content = self._once("side", lambda: self._content(self._side))
+        content = self._once("side", self._content)
         if content is None:
             return None, False
         return holding(content, self.files()), not is_settled(content)
@@ -509,7 +508,8 @@ class RemoteFolder:
         parent, _, name = self._place[1].rstrip("/").rpartition("/")
         return join(parent, f".{name}{SIDE}")
 
-    def _content(self, path: str) -> bytes | None:
+    def _content(self) -> bytes | None:
+        """Return the side file; None if there is none."""
         filesystem, table = self._place
         filesystem.invalidate_cache(table)
         # In one piece, S3 need not be asked for the size before; an older s3fs does not ask.
@@ -517,7 +517,7 @@ class RemoteFolder:
         is_divided = "max_concurrency" in signature(read).parameters
         whole = {"max_concurrency": 1} if is_divided else {}
         try:
-            return bytes(filesystem.cat_file(path, **whole))
+            return bytes(filesystem.cat_file(self._side, **whole))
         except FileNotFoundError:
             return None
 

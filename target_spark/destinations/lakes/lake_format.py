@@ -67,7 +67,7 @@ Keys = tuple[tuple[KeyRange, ...], int]
 
 
 class TableAccess(ABC):
-    """What every engine can do to tables of a format, Spark by the format itself."""
+    """What every engine can do to tables of a format; a format itself does it by Spark."""
 
     @abstractmethod
     def describe(self, table: TableHandle) -> LakeTable | None:

@@ -295,7 +295,7 @@ def properties_sql(values: Mapping[str, str]) -> str:
 
 
 def set_properties(new: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the ALTER TABLE action that sets those properties that a table lacks, if any."""
+    """Return the ALTER TABLE action for properties that a table lacks or has otherwise, if any."""
     wanted = {name: text for name, text in new.items() if now.get(name) != text}
     return [f"SET TBLPROPERTIES {properties_sql(wanted)}"] if wanted else []
 

@@ -97,7 +97,7 @@ class TableHandle:
 
     Attributes:
         place: Location of the table.
-        session: Returns its own session, always the same; starts Spark if it has not been started.
+        session: Returns the session for its work, always the same; starts Spark if needed.
     """
 
     place: Place

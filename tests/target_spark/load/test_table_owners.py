@@ -43,8 +43,8 @@ def no_spark() -> Any:
     raise AssertionError
 
 
-def loader(place: str, **settings: Any) -> Loader:
-    return Loader(target_config({**PLACES[place], **settings}), Engine.of(no_spark))
+def loader(place: str, kind: type[Loader] = Loader, **settings: Any) -> Loader:
+    return kind(target_config({**PLACES[place], **settings}), Engine.of(no_spark))
 
 
 def plan(loading: Loader, *streams: str) -> None:
@@ -150,13 +150,11 @@ def test_a_stream_that_comes_again_keeps_its_table() -> None:
 def test_outputs_of_stream_maps_count_by_their_names() -> None:
     maps = {"a": {"id": "id"}, "b": {"__source__": "a", "id": "id"}}
     settings = {"stream_maps": maps, "load_method": "overwrite", "streams": {"*": {"table": "t"}}}
-    below = loader("delta", **settings)
-    mapped = MappedLoader(below._config, Engine.of(no_spark))
+    mapped = loader("delta", MappedLoader, **settings)
     with pytest.raises(SettingsError, match="streams 'a' and 'b' would share the table"):
         plan(mapped, "a")
     renamed = {"x": {"__alias__": "y"}}
-    below = loader("iceberg", stream_maps=renamed, load_method="overwrite")
-    mapped = MappedLoader(below._config, Engine.of(no_spark))
+    mapped = loader("iceberg", MappedLoader, stream_maps=renamed, load_method="overwrite")
     with pytest.raises(SettingsError, match="'y' and 'Y'"):
         plan(mapped, "x", "Y")
 

@@ -155,8 +155,9 @@ class DeltaFormat(LakeFormat):
         return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **NO_CODE}
 
     def describe(self, table: TableHandle) -> LakeTable | None:
+        spark = table.spark
         try:
-            struct = table.rows.schema
+            struct = spark.table(table.name).schema
         except Exception as error:
             if _NOT_THERE.search(str(error)):
                 return None
@@ -174,7 +175,7 @@ class DeltaFormat(LakeFormat):
         return LakeTable(struct, names, partitions, properties, size, computed=computed)
 
     def current(self, table: TableHandle) -> LakeTable | None:
-        """Return the current table, as the first engine that can tell it does."""
+        """Return the current table, by the first engine that can describe it."""
         return first_able(self, lambda engine: engine.describe(table))
 
     def _logged(self, table: TableHandle, struct: StructType) -> StructType:

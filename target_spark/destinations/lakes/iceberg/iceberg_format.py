@@ -132,10 +132,11 @@ class IcebergFormat(LakeFormat):
         return location_of(self._path, self._catalog, name)
 
     def describe(self, table: TableHandle) -> LakeTable | None:
+        spark = table.spark
         try:
             return described(table)
         except Exception as error:
-            self.check_catalog(table.spark)
+            self.check_catalog(spark)
             if _NOT_THERE.search(str(error)):
                 return None
             raise
@@ -261,7 +262,8 @@ class IcebergFormat(LakeFormat):
             self.create(table, change, request)
         with self._committing(table, mark):
             catalog = _PART.findall(table.name)[0][1:-1].replace("``", "`")
-            connects = not hasattr(table.spark, "_jvm")  # Connect cannot open a transaction.
+            # Spark Connect cannot open a transaction.
+            connects = not hasattr(table.spark, "_jvm")
             transaction = None if connects else IcebergTransaction(table.spark, table.name, catalog)
             if version is not None and version != self.version(table):
                 raise LostCommit

@@ -186,9 +186,9 @@ class Load:
 
     def marks(self) -> list[Mark]:
         """Return marks of ours, newest first."""
-        form, table = self.destination._form, self.handle()
-        actual = tuple(form.marks(table, 100))
-        assert first_able(form, lambda engine: tuple(engine.marks(table, 100))) == actual
+        form = self.destination._form
+        actual = tuple(form.marks(self.handle(), 100))
+        assert first_able(form, lambda engine: tuple(engine.marks(self.handle(), 100))) == actual
         return [mark for mark in actual if mark is not None]
 
     def other_reader(self) -> Table:
