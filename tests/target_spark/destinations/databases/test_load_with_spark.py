@@ -43,11 +43,11 @@ def loader(pg: PG, spark: SparkSession) -> Iterator[Loaders]:
     """Loaders of the test, which are closed after it: the database is one for all tests."""
     with ExitStack() as stack:
 
-        def created(**more: Any) -> Loader:
+        def created(kind: type[Loader] = Loader, **more: Any) -> Loader:
             jdbc = {"url": pg.database.url, "user": "postgres", "password": PASSWORD}
             settings = {"format": "jdbc", "jdbc": jdbc, "load_method": "upsert", **more}
             engine = Engine.of(lambda: spark)
-            return stack.enter_context(closing(Loader(target_config(settings), engine)))
+            return stack.enter_context(closing(kind(target_config(settings), engine)))
 
         yield created
 
@@ -66,8 +66,7 @@ def test_mapped_batches_are_upserted(pg: PG, loader: Loaders, tmp_path: Path):
         "items": {"name": "name.upper()", "count": {"sql": "size(tags)"}, "tags": None},
         "tags": {"__source__": "items", "__else__": None, "all": "tags", "__filter__": "tags"},
     }
-    plain = loader(stream_maps=maps, add_record_metadata=False)
-    loading = MappedLoader(plain._config, plain._engine)
+    loading = loader(MappedLoader, stream_maps=maps, add_record_metadata=False)
     rows = [{"id": n, "name": "old", "tags": ["a", 'b"'] if n else []} for n in range(3)]
     for token, files in (("m-1", (rows,)), ("m-2", ([{**rows[1], "name": "new"}],))):
         flush = batch(tmp_path, token, *files)
