@@ -419,6 +419,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
 
 
 MOST_COMPARED = 20_000
+"""Pairs of names that `tell_unmatched` compares letter by letter; thousands would take minutes."""
 
 
 def is_for(pattern: str, stream: str) -> bool:
@@ -443,7 +444,6 @@ def tell_unmatched(setting: str, patterns: Mapping[str, str], streams: Collectio
         if pattern not in own and not any(is_for(pattern, stream) for stream in own)
     }
     others = own - patterns.keys()
-    # Names are compared letter by letter: thousands with thousands would take minutes.
     compared = others if len(unmatched) * len(others) <= MOST_COMPARED else ()
     matches = {key: nearest(one, compared, cutoff=0.8) for key, one in unmatched.items()}
     if matches:

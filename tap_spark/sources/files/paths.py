@@ -57,17 +57,16 @@ def resolve_paths(stream: StreamConfig) -> tuple[str, ...]:
     Raises:
         SourceError: A local path does not match any file, is a pipe or device, or cannot be read.
     """
-    urls = []
+    urls: list[str] = []
     for path in stream.paths:
-        local = local_path(path)
+        is_remote = local_path(path) is None
         try:
-            resolve = _resolve_remote if local is None else _resolve_local
-            urls.append(resolve(stream.name, path))
+            urls += _resolve_remote(path) if is_remote else _resolve_local(stream.name, path)
         except OSError as error:
             failure = _unlisted(path, error)
             failure.name_stream(stream.name)
             raise failure from error
-    patterns = list(dict.fromkeys(pattern for patterns in urls for pattern in patterns))
+    patterns = list(dict.fromkeys(urls))
     if any(name.lower() == "recursivefilelookup" for name in stream.options):
         return tuple(patterns)  # Spark alone knows which files of folders the option adds.
     local_ones = [pattern for pattern in patterns if local_path(pattern) is not None]
@@ -85,7 +84,7 @@ def _each_file_once(patterns: list[str]) -> list[str]:
     return patterns if len({*files}) == len(files) else [*map(escaped, dict.fromkeys(files))]
 
 
-def _resolve_remote(_stream: str, path: str) -> list[str]:
+def _resolve_remote(path: str) -> list[str]:
     if DEEP not in path:
         return [path]
     return [escaped(url) for url in dict.fromkeys(file.url for file in _listed(path))]
@@ -161,6 +160,7 @@ def _locked_folders(pattern: str) -> list[str]:
         parts = [*one.split("/"), *([""] if one.endswith(DEEP) else [])]
         patterns = [count for count, part in enumerate(parts) if _GLOB.search(part)]
         for count in range(min(patterns, default=len(parts)), len(parts)):
+            # Below a folder whose next part is a name, that name is asked for alone.
             listed = count in patterns or not parts[count]
             mode = os.R_OK | os.X_OK if listed else os.X_OK
             for hit in _hits("/".join(parts[:count]) + "/"):
