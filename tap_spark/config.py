@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -46,6 +45,7 @@ from tap_spark.sources.source_declaration import (
     option_problems,
 )
 from tap_spark.sources.tables import name_parts
+from tap_spark.state.date_numbers import parse_moment
 from tap_spark.stream_config import (
     KINDS,
     ConnectionConfig,
@@ -379,8 +379,7 @@ def start_date_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     if not isinstance(text, str):
         return
     try:
-        # Python 3.10 does not know the suffix Z.
-        datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
+        parse_moment(text, "timestamp")
     except ValueError:
         yield Problem(("start_date",), f"{text!r} is not an ISO 8601 date or timestamp")
 

@@ -84,19 +84,21 @@ def check_keys(
     key_properties: Sequence[str],
     replication_key: str | None,
     valid_keys: Sequence[str] | None,
+    missing: str = "is not a column",
 ) -> None:
     """Check that keys are columns, and that the replication key is one of the valid keys, which
     have an order, if these are known.
 
+    Args:
+        missing: What to say of a key that is not among `columns`.
+
     Raises:
         SourceError: Keys are wrong; names each of them.
     """
-    wrong = [
-        f"key property '{key}' is not a column" for key in key_properties if key not in columns
-    ]
+    wrong = [f"key property '{key}' {missing}" for key in key_properties if key not in columns]
     hint, listed = "columns: {}", columns
     if replication_key is not None and replication_key not in columns:
-        wrong.append(f"replication key '{replication_key}' is not a column")
+        wrong.append(f"replication key '{replication_key}' {missing}")
     elif replication_key is not None and replication_key not in (valid_keys or columns):
         wrong.append(
             f"replication key '{replication_key}' is not a number, date, timestamp or string"

@@ -248,7 +248,7 @@ def _plan(
     schema = typed.schema
     if keys or key:
         catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
-        catalogs.check_keys(name, columns, keys, key, None)
+        catalogs.check_keys(name, columns, keys, key, None, "is not selected in the catalog")
     bookmark = (state.get("bookmarks") or {}).get(name) or {}
     start_value, key_type = None, None
     if key is not None:

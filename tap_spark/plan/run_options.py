@@ -180,7 +180,9 @@ class _Stream:
         """Set the replication key, and the method INCREMENTAL."""
         root, [column] = self._metadata(()), columns
         valid = root.get("valid-replication-keys")
-        if valid is not None and column not in valid:
+        # Texts without an index are not offered; databases say whether they can be one.
+        is_text = "string" in (self.entry["schema"]["properties"][column].get("type") or ())
+        if valid is not None and column not in valid and not is_text:
             raise SettingsError(
                 f"--replication-key: '{column}' is not a number, date, timestamp or string",
                 where=Where(stream=self.names[0]),

@@ -206,7 +206,9 @@ class TestRules:
     def test_start_dates(self, text: str) -> None:
         assert tap_config({"streams": [CSV], "start_date": text}).start_date == text
 
-    @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "01/02/2026", "Z"])
+    @pytest.mark.parametrize(
+        "text", ["", "yesterday", "2026-13-01", "01/02/2026", "Z", "20260101", "2026-W01-1"]
+    )
     def test_wrong_start_dates(self, text: str) -> None:
         [line] = problems(CSV, start_date=text)
         assert line.endswith("is not an ISO 8601 date or timestamp")

@@ -127,6 +127,15 @@ def test_keys() -> None:
     }
 
 
+def test_a_text_that_is_not_offered_as_key() -> None:
+    entry = table("codes")
+    entry["metadata"][0]["metadata"]["valid-replication-keys"] = ["id"]
+    [ruled] = ruled_catalog({"streams": [entry]}, CatalogRules((), (), ("*=ssn",)))["streams"]
+    assert ruled["replication_key"] == "ssn"
+    with pytest.raises(SettingsError, match="'places' is not a number"):
+        ruled_catalog({"streams": [entry]}, CatalogRules((), (), ("*=places",)))
+
+
 @pytest.mark.parametrize(
     ("rules", "error"),
     [

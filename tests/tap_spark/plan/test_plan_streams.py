@@ -302,6 +302,17 @@ def test_a_bookmark_that_does_not_fit_is_an_error(mark, text):
     assert text in str(caught.value)
 
 
+def test_a_key_that_is_deselected():
+    def deselect(entry, root):
+        root.update({"replication-method": "INCREMENTAL", "replication-key": "z"})
+        for item in entry["metadata"]:
+            if item["breadcrumb"] == ["properties", "z"]:
+                item["metadata"] |= {"inclusion": "available", "selected": False}
+
+    with pytest.raises(SourceError, match="replication key 'z' is not selected in the catalog"):
+        plan(edit=deselect)
+
+
 def test_a_key_in_the_catalog_must_be_a_column():
     with pytest.raises(SourceError, match="'nope' is not a column"):
         plan(
