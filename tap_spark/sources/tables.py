@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from shared.encodings.encoding_format import imported
+from shared.settings.checking import nearest
 from shared.singer.datasets import (
     Dataset,
     DatasetName,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+
+_log = logging.getLogger("tap-spark")
 
 LISTERS = {
     "url": "tap_spark.sources.jdbc.jdbc_source:DatabaseTables",
@@ -103,6 +107,24 @@ def is_wanted(config: ConnectionConfig, schema: str | None, table: str) -> bool:
     name = table if schema is None else f"{schema}.{table}"
     included = any(fnmatchcase(name, pattern) for pattern in config.include)
     return included and not any(fnmatchcase(name, pattern) for pattern in config.exclude)
+
+
+def warn_of_unmatched(config: ConnectionConfig, names: Collection[str]) -> None:
+    """Warn of each pattern of `include` and `exclude` that no table matches: it may be mistyped.
+
+    Args:
+        names: The tables of the connection, as `is_wanted` compares them.
+    """
+    for setting in ("include", "exclude"):
+        for pattern in getattr(config, setting):
+            if pattern == "*" or any(fnmatchcase(name, pattern) for name in names):
+                continue
+            match = nearest(pattern, names)
+            hint = f" (did you mean {match!r}?)" if match else ""
+            _log.warning(
+                "connection '%s': no table matches %r of '%s'%s",
+                *(config.name, pattern, setting, hint),
+            )
 
 
 def stream_name(config: ConnectionConfig, parts: Sequence[str]) -> str:

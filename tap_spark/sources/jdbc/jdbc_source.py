@@ -46,6 +46,7 @@ from tap_spark.sources.tables import (
     joined_name,
     name_parts,
     stream_name,
+    warn_of_unmatched,
 )
 from tap_spark.state.stream_plans import DriverRows, Resume, RowForm, Slice, StreamPlan
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
@@ -158,7 +159,7 @@ class JdbcSource:
             place = Where(stream=stream.name, setting="query")
             check_reads(stream.query, self.dialect.name, place)
         else:
-            self.parts = _parts(stream)
+            self.parts = _parts(stream, self.dialect)
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`; also sets a table's primary key."""
@@ -380,15 +381,25 @@ def _connection(stream: StreamConfig) -> ConnectionConfig:
     return stream.database
 
 
-def _parts(stream: StreamConfig) -> tuple[str, ...]:
+def _parts(stream: StreamConfig, dialect: Dialect) -> tuple[str, ...]:
+    where = Where(stream=stream.name, setting="table")
     try:
-        return name_parts(stream.table or "")
+        parts = name_parts(stream.table or "")
     except ValueError as error:
         raise SettingsError(
             str(error),
-            where=Where(stream=stream.name, setting="table"),
+            where=where,
             hint='schema.table, parts with dots or spaces in double quotes: sales."Order Lines"',
         ) from error
+    # A dialect looks for the last two parts (of SQLite for the last) in the connection's database.
+    is_elsewhere = dialect.name == "sqlite" and parts[:-1] not in ((), ("main",))
+    if len(parts) > 2 or is_elsewhere:  # noqa: PLR2004
+        raise SettingsError(
+            f"{stream.table!r} is in another database than the one that the connection reads",
+            where=where,
+            hint="give schema.table; another database needs a connection of its own",
+        )
+    return parts
 
 
 class DatabaseTables:
@@ -417,9 +428,11 @@ class DatabaseTables:
         return None if login is None else asked(login, self._config, None, self._listed)
 
     def _listed(self, run_query: QueryRunner) -> list[DiscoveredTable]:
+        tables = dialect_for(str(self._config.url)).tables(run_query)
+        warn_of_unmatched(self._config, [".".join(table.parts) for table in tables])
         return [
             self._discovered(table)
-            for table in dialect_for(str(self._config.url)).tables(run_query)
+            for table in tables
             if (self._config.views or not table.is_view)
             and is_wanted(self._config, table.schema, table.name)
         ]

@@ -58,7 +58,8 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
         "applicationName": "tap-spark",
     },
     "jdbc:oracle:": {"oracle.net.CONNECT_TIMEOUT": "10000", "oracle.net.keepAlive": "true"},
-    "jdbc:sqlite:": {},
+    # To read and write: a mistyped path fails instead of making an empty database.
+    "jdbc:sqlite:": {"open_mode": "2"},
     "jdbc:duckdb:": {"duckdb.read_only": "true"},
 }
 """Default properties of each driver, by prefix of the URL; the user's own win."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -125,7 +125,10 @@ def _slices(read: JdbcRead) -> Iterator[Slice]:
             if snapshot is not None:
                 yield from _planned_slices(read, read.at_snapshot(snapshot), part_plan)
                 return
-    yield _without_snapshot(read, parts)
+    # Here no transaction holds the snapshot: the query itself names it.
+    elsewhere = parts > 1 and read.query.dialect.name == "oracle"
+    with _snapshot(read) if elsewhere else nullcontext() as snapshot:
+        yield _without_snapshot(replace(read, query=read.at_snapshot(snapshot)), parts)
 
 
 def _snapshot(read: JdbcRead) -> AbstractContextManager[DatabaseSnapshot | None]:
@@ -196,11 +199,21 @@ def _without_snapshot(read: JdbcRead, parts: int) -> Slice:
         return _slice(read, query, lambda: query.in_one_part(read.spark))
     kind = key_type_of(by.spark_type)
     if by is query.key and can_be_bookmark(high, kind):
-        # A row that is updated meanwhile moves above `high`: the next run reads it.
-        query = query.up_to(high)
+        # A row that is updated meanwhile moves above the greatest key: the next run reads it.
+        last = _end_of_microsecond(high, kind) if kind.startswith("timestamp") else high
+        query = query if last is None else query.up_to(last)
     ranges = key_intervals(even_bounds(low, high, parts, kind))
     _log.info("%s: reading in %d parts, by '%s'", read.where, len(ranges), by.name)
     return _slice(read, query, partial(query.in_ranges, read.spark, ranges, by))
+
+
+def _end_of_microsecond(moment: Any, kind: str) -> Any:
+    """Return what is above all times of a microsecond: some databases know finer ones.
+
+    None after the last one of the year 9999, which databases cannot compare with.
+    """
+    end = from_number(as_number(moment, kind) + 1, kind)
+    return None if str(end).startswith("+") else end
 
 
 def _split_column(read: JdbcRead) -> ColumnInfo | None:

@@ -23,6 +23,7 @@ from tap_spark.sources.tables import (
     joined_name,
     name_parts,
     stream_name,
+    warn_of_unmatched,
 )
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
@@ -245,7 +246,10 @@ class FolderTables:
             SourceError: The folder cannot be listed, or naming every table that cannot be read.
         """
         errors = SourceErrors()
-        for place in self._places():
+        places = self._places()
+        names = [".".join(filter(None, ("/".join(p.parts[:-1]), p.parts[-1]))) for p in places]
+        warn_of_unmatched(self._config, names)
+        for place in places:
             *schema, table = place.parts
             schema_name = "/".join(schema) or None
             if not is_wanted(self._config, schema_name, table):

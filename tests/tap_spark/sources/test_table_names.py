@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.tables import joined_name, name_parts
+from tap_spark.sources.tables import joined_name, name_parts, warn_of_unmatched
+from tap_spark.stream_config import ConnectionConfig
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,12 @@ def test_joined_names_can_be_split(parts: list[str], quote: str) -> None:
 def test_plain_names_stay_plain() -> None:
     assert joined_name(["public", "Order Lines"]) == 'public."Order Lines"'
     assert joined_name(["a", "b"], "`") == "a.b"
+
+
+def test_patterns_that_no_table_matches(caplog: pytest.LogCaptureFixture) -> None:
+    config = ConnectionConfig("shop", include=("*",), exclude=("salaries", "tmp_*", "or*"))
+    warn_of_unmatched(config, ["Salaries", "orders"])
+    assert caplog.messages == [
+        "connection 'shop': no table matches 'salaries' of 'exclude' (did you mean 'Salaries'?)",
+        "connection 'shop': no table matches 'tmp_*' of 'exclude'",
+    ]

@@ -72,6 +72,8 @@ UNORDERED = ("enum", "set", "json", "vector", *_SHAPES)
 """Types that are read as text, but that the server orders in other ways than it compares them."""
 _OF_QUERIES = {"date": "date", "timestamp_ntz": "datetime", "timestamp": "timestamp"}
 _MAX_BITS = 63
+_LAST_SECOND = 2**31 - 1
+"""Beyond it, FROM_UNIXTIME is null on older servers."""
 
 
 class MySqlDialect(MetadataDialect):
@@ -144,10 +146,13 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
         if column.spark_type != "timestamp":
             return f"{key} {operator} {literal}"
         seconds = literal.removeprefix("FROM_UNIXTIME(").removesuffix(")")
+        exact = f"UNIX_TIMESTAMP({key}) {operator} {seconds}"
+        if float(seconds) + 86400 > _LAST_SECOND:
+            return exact
         # For the index, with a margin of a day.
         sign = "+" if operator.startswith("<") else "-"
         near = f"{key} {operator[0]}= FROM_UNIXTIME(GREATEST({seconds} {sign} 86400, 0))"
-        return f"({near} AND UNIX_TIMESTAMP({key}) {operator} {seconds})"
+        return f"({near} AND {exact})"
 
     def missing(self, column: ColumnInfo) -> str:
         """Write a condition that is true where the column is read as null: also at zero dates."""

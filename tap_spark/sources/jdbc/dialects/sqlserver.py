@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tap_spark.sources.jdbc.dialects.dialect import (
     ColumnInfo,
     KeyOrder,
@@ -97,6 +99,17 @@ WHERE o.type IN ('U', 'V') AND o.is_ms_shipped = 0 AND {wanted}"""
 
     def text(self, value: str) -> str:
         return "N" + super().text(value)
+
+    def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
+        """Write a comparison of a column of a table with a bookmark's JSON value as SQL.
+
+        A text of `nvarchar` would make a `varchar` column one, too, which many collations order in
+        another way than MAX orders `varchar`.
+        """
+        literal = self.literal(value, column)
+        if column.sql_type in ("char", "varchar") and str(value).isascii():
+            literal = f"CAST({literal} AS varchar(8000))"
+        return f"{self.key(column)} {operator} {literal}"
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
         """Write a date or timestamp as SQL, in a style that does not depend on the language."""

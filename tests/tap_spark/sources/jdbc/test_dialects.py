@@ -132,6 +132,35 @@ def test_years_before_1_and_after_9999(day: str, postgresql: str, duckdb: str) -
                 dialect_for(URLS[database]).literal(day, column("date"))
 
 
+@pytest.mark.parametrize("end", ["2038-01-18T12:00:00+00:00", "9999-12-31"])
+def test_far_moments_of_mysql_are_compared_as_numbers_alone(end: str) -> None:
+    near, far = (
+        dialect_for(URLS["mysql"]).compared(column("timestamp"), "<", moment)
+        for moment in ("2038-01-01", end)
+    )
+    assert "FROM_UNIXTIME" in near
+    # Null beyond the type's last second, and with it the condition.
+    assert "FROM_UNIXTIME" not in far
+    assert far.startswith("UNIX_TIMESTAMP(`c`) < ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "written"),
+    [
+        ("varchar", "a-c", "[c] >= CAST(N'a-c' AS varchar(8000))"),
+        ("char", "a'c", "[c] >= CAST(N'a''c' AS varchar(8000))"),
+        # The database's own code page may lack it.
+        ("varchar", "ж", "[c] >= N'ж'"),
+        ("nvarchar", "a-c", "[c] >= N'a-c'"),
+    ],
+)
+def test_texts_of_sqlserver_keep_the_order_of_their_type(
+    kind: str, value: str, written: str
+) -> None:
+    key = column("string", kind)
+    assert dialect_for(URLS["sqlserver"]).compared(key, ">=", value) == written
+
+
 def test_dates_of_oracle_and_uuids_of_postgresql() -> None:
     oracle, postgresql = dialect_for(URLS["oracle"]), dialect_for(URLS["postgresql"])
     assert oracle.literal(AT, column("timestamp_ntz", "DATE")).startswith("TO_DATE('2024-03-31 02")

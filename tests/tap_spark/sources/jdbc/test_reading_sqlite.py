@@ -63,13 +63,11 @@ def test_sessions_read_only(lake_spark, file):
     assert rows_of(lake_spark, stream(file, query='select count(*) n from "t""x";')) == [(2000,)]
 
 
-def test_a_missing_file(lake_spark, file):
-    config = StreamConfig(
-        "s",
-        "jdbc",
-        table="x",
-        database=ConnectionConfig("lite", url="jdbc:sqlite:/no/such/folder/x.db", retries=0),
-    )
+@pytest.mark.parametrize("folder", ["no/such", ""])
+def test_a_missing_file(lake_spark, tmp_path, folder):
+    url = f"jdbc:sqlite:{tmp_path / folder / 'x.db'}"
+    database = ConnectionConfig("lite", url=url, retries=0)
     with pytest.raises(Exception) as caught:
-        rows_of(lake_spark, config)
+        rows_of(lake_spark, StreamConfig("s", "jdbc", table="x", database=database))
     assert "\n" not in str(source_error("s", caught.value))
+    assert list(tmp_path.iterdir()) == [], "the driver makes no file"

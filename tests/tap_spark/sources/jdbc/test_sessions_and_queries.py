@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from shared.errors import SettingsError
-from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, database_name, dialect_for
+from tap_spark.sources.jdbc import jdbc_query, read_slices
+from tap_spark.sources.jdbc.dialects.dialect import (
+    ColumnInfo,
+    TableInfo,
+    database_name,
+    dialect_for,
+)
 from tap_spark.sources.jdbc.jdbc_query import (
     DatabaseSnapshot,
     JdbcOptions,
@@ -15,12 +23,15 @@ from tap_spark.sources.jdbc.jdbc_query import (
     jdbc_options,
     session_options,
 )
+from tap_spark.sources.jdbc.jdbc_source import JdbcSource
 from tap_spark.sources.jdbc.metadata import (
     PROPERTIES,
     init_statement,
     reader_options,
     session_properties,
 )
+from tap_spark.sources.jdbc.part_plan import TableStatistics
+from tap_spark.state.stream_plans import Slice
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 PG = "jdbc:postgresql://h/d"
@@ -52,6 +63,84 @@ def test_a_bookmark_is_the_databases_work() -> None:
 def test_the_end_of_a_range_is_the_databases_work() -> None:
     sql = reading(ID, key=ID).before(5).with_keys().subquery()
     assert ' WHERE ("i""d" < 5 OR "i""d" IS NULL) AND "i""d" IS NOT NULL)' in sql
+
+
+@pytest.mark.parametrize(
+    ("url", "table"),
+    [
+        ("jdbc:sqlserver://h;databaseName=shop", "archive.dbo.orders"),
+        (PG, '"shop"."s"."t"'),
+        ("jdbc:x:h", "a.b.c"),
+        ("jdbc:sqlite:/shop.db", "aux.t"),
+    ],
+)
+def test_a_table_of_another_database_is_refused(url: str, table: str) -> None:
+    database = ConnectionConfig("c", url=url)
+    with pytest.raises(SettingsError, match="is in another database than the one"):
+        JdbcSource(StreamConfig("s", "jdbc", database=database, table=table))
+
+
+def test_names_with_dots_and_the_schema_of_sqlite() -> None:
+    for url, table in ((PG, '"a.b".c'), ("jdbc:sqlite:/shop.db", "main.t")):
+        database = ConnectionConfig("c", url=url)
+        assert JdbcSource(StreamConfig("s", "jdbc", database=database, table=table)).parts
+
+
+def split_query(
+    monkeypatch: pytest.MonkeyPatch, url: str, key: ColumnInfo, ends: tuple[Any, Any], **more: Any
+) -> JdbcQuery:
+    """Return the query whose ranges are the parts of a table, without a database."""
+    database = ConnectionConfig("c", url=url, count_rows=False, **more)
+    stream = StreamConfig("s", "jdbc", database=database, table="t", replication_key=key.name)
+    plan = Mock(config=stream, start_value=None, end_value=None, tap_stream_id="s")
+    dialect, queries = dialect_for(url), list[JdbcQuery]()
+    query = JdbcQuery(dialect, dialect.table(("t",)), (key,), {"url": url}, key)
+    monkeypatch.setattr(read_slices, "_statistics", lambda *_: TableStatistics(rows=10))
+    monkeypatch.setattr(read_slices, "_key_bounds", lambda *_: ends)
+    snapshot = DatabaseSnapshot(as_of=" AS OF SCN 5")
+    monkeypatch.setattr(jdbc_query, "_scn", lambda *_: snapshot)
+    monkeypatch.setattr(
+        JdbcQuery, "in_ranges", lambda self, *_: queries.append(self) or Slice(Mock())
+    )
+    table = TableInfo(None, "t", "table", (key,))
+    options = JdbcOptions(partitions=2)
+    read = read_slices.JdbcRead(Mock(), database, plan, options, query, table)
+    assert len(list(read_slices.read_slices(read))) == 1
+    return queries[0]
+
+
+AT = ColumnInfo("at", "datetime2", "timestamp_ntz", False, "[at]")
+SQL_SERVER = "jdbc:sqlserver://h;databaseName=d"
+
+
+@pytest.mark.parametrize(
+    ("greatest", "condition"),
+    [
+        (
+            "2024-01-01T10:00:00.123456",
+            "[at] <= CONVERT(datetime2(7), '2024-01-01 10:00:00.123457'",
+        ),
+        (
+            "2024-12-31T23:59:59.999999",
+            "[at] <= CONVERT(datetime2(7), '2025-01-01 00:00:00.000000'",
+        ),
+        ("9999-12-31T23:59:59.999999", None),
+    ],
+)
+def test_parts_have_the_newest_row_of_a_finer_time(
+    monkeypatch: pytest.MonkeyPatch, greatest: str, condition: str | None
+) -> None:
+    query = split_query(monkeypatch, SQL_SERVER, AT, ("2024-01-01T00:00:00.000000", greatest))
+    assert len(query.conditions) == bool(condition)
+    assert condition is None or condition in query.conditions[0]
+
+
+@pytest.mark.parametrize(("snapshot", "as_of"), [(True, " AS OF SCN 5"), (False, "")])
+def test_parts_of_oracle_see_one_moment(
+    monkeypatch: pytest.MonkeyPatch, snapshot: bool, as_of: str
+) -> None:
+    url, key = "jdbc:oracle:thin:@h:1521/x", replace(ID, name="id")
+    assert split_query(monkeypatch, url, key, (1, 9), snapshot=snapshot).source == f'"t"{as_of}'
 
 
 @pytest.mark.parametrize("value", ["x", None, True, "1; drop table t", float("nan")])
