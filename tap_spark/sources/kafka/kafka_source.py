@@ -51,6 +51,7 @@ from tap_spark.sources.kafka.topic_offsets import (
     DataLoss,
     KafkaMark,
     OffsetRange,
+    StartOffsets,
     TopicFacts,
     after_bookmark,
     from_start,
@@ -63,7 +64,7 @@ from tap_spark.sources.kafka.topic_offsets import (
     topic_names,
 )
 from tap_spark.sources.source_failures import source_error
-from tap_spark.sources.tables import DiscoveredTable, is_wanted, stream_name
+from tap_spark.sources.tables import DiscoveredTable, is_wanted, stream_name, warn_of_unmatched
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
@@ -259,7 +260,7 @@ class KafkaSource(FrameSource):
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
         """See `FrameSource.frame`: the rows that the topic holds now, by their key."""
         layout = self._layout(spark, plan)
-        _, whole = self._facts(spark)
+        whole = self._from_start(*self._facts(spark))
         keys = () if plan is None else plan.key_properties
         return current_rows(message_rows(self._messages(spark, whole), layout), keys)
 
@@ -332,10 +333,11 @@ class KafkaSource(FrameSource):
             earlier = read_offsets(plan.bookmark)
         except ValueError as error:
             raise self.error(f"the bookmark is damaged: {error}", START_OVER) from error
-        facts, whole = self._facts(spark)
-        losses: list[DataLoss] = []
+        facts, start = self._facts(spark)
         kept: Mapping[int, int] = {}
-        if earlier is not None:
+        if earlier is None:
+            whole = self._from_start(facts, start)
+        else:
             whole, losses = after_bookmark(facts, earlier)
             self._report(losses)
             kept = {part: at for part, at in earlier.offsets.items() if part in facts.end}
@@ -354,15 +356,18 @@ class KafkaSource(FrameSource):
             raise self.error(text, hint)
         _logger.warning("stream '%s': %s; reading what is left", self.stream.name, text)
 
-    def _facts(self, spark: SparkSession) -> tuple[TopicFacts, OffsetRange]:
-        """Return the topic, and what a stream without bookmark reads of it."""
+    def _facts(self, spark: SparkSession) -> tuple[TopicFacts, StartOffsets]:
+        """Return the topic, and where a stream without bookmark begins."""
         start = self.stream.own["starting_offsets"]
         try:
-            facts, offsets = topic_facts(spark, self.options, self.topic, start)
+            return topic_facts(spark, self.options, self.topic, start)
         except SourceError as error:
             raise explain(error, Where(stream=self.stream.name)) from error.__cause__
+
+    def _from_start(self, facts: TopicFacts, start: StartOffsets) -> OffsetRange:
+        """Return what a stream without bookmark reads: messages before it may have expired."""
         try:
-            return facts, from_start(facts, offsets)
+            return from_start(facts, start)
         except ValueError as error:
             where = Where(stream=self.stream.name, setting="starting_offsets")
             raise SourceError(f"topic '{self.topic}': {error}", where=where) from error
@@ -405,6 +410,7 @@ class BrokerTopics:
         except SourceError as error:
             where = Where(setting=f"connections, '{self._config.name}'")
             raise explain(error, where) from error.__cause__
+        warn_of_unmatched(self._config, topics)
         for topic in topics:
             if not is_wanted(self._config, None, topic):
                 continue

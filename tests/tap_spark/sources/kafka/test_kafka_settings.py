@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from shared.errors import InvalidSettingsError
+from shared.errors import InvalidSettingsError, SourceError
 from tap_spark.config import tap_config
+from tap_spark.sources.kafka import kafka_source
+from tap_spark.sources.kafka.topic_offsets import OffsetRange, TopicFacts
 
 CONNECTION = {"name": "events", "brokers": "kafka:9092"}
 STREAM = {"name": "s", "format": "kafka", "topic": "t"}
@@ -70,3 +73,16 @@ def test_logins_are_not_shown() -> None:
     with pytest.raises(InvalidSettingsError) as caught:
         config({**CONNECTION, "options": secret})
     assert "my-word" not in str(caught.value)
+
+
+def test_a_bookmark_is_read_although_the_first_messages_have_expired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (stream,) = config(CONNECTION, starting_offsets={"0": 100}).streams
+    facts = TopicFacts({0: 500}, {0: 900})
+    monkeypatch.setattr(kafka_source, "topic_facts", lambda *_: (facts, {0: 100}))
+    source = kafka_source.KafkaSource(stream)
+    plan = Mock(bookmark={"offsets": {"0": 800}})
+    assert source._planned(Mock(), plan)[1] == OffsetRange({0: 800}, {0: 900})
+    with pytest.raises(SourceError, match="partition 0 has the offsets 500 to 900, not 100"):
+        source._planned(Mock(), Mock(bookmark={}))
