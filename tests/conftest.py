@@ -189,12 +189,12 @@ def few_cases(items: list[pytest.Item], most: int) -> list[pytest.Item]:
 def cases_of_turn(items: list[pytest.Item], turn: int) -> list[pytest.Item]:
     """Return what one turn runs of the tests that take long, and all of the others, in their order.
 
-    A turn takes one case in DAYS of a test with several; of the costly tests with one case, every
-    other test. Tests of one name in the classes of a file, which share a suite, count as cases of
+    A turn takes one in DAYS: of the cases of a test with several, and of the costly tests with one
+    case. Tests of one name in the classes of a file, which share a suite, count as cases of
     one test. Any DAYS turns in a row run all cases.
     """
     left: set[pytest.Item] = set()
-    singles = itertools.cycle((0, 1))
+    singles = itertools.cycle(range(DAYS))
     for cases in _grouped(items, lambda item: (item.path, item.name.partition("[")[0])):
         is_long = any(case.get_closest_marker(layer) for case in cases for layer in LAYERS)
         if not is_long or cases[0].nodeid.startswith(WHOLE_FILES):
@@ -202,7 +202,7 @@ def cases_of_turn(items: list[pytest.Item], turn: int) -> list[pytest.Item]:
         if len(cases) > 1:
             days = min(DAYS, len(cases))
             left.update({*cases} - {*cases[turn % days :: days]})
-        elif cases[0].get_closest_marker("costly") and next(singles) != turn % 2:
+        elif cases[0].get_closest_marker("costly") and next(singles) != turn % DAYS:
             left.update(cases)
     return [item for item in items if item not in left]
 
