@@ -29,6 +29,19 @@ STREAM_SOURCE = "stream_source"
 version of the table may then go, if they come from there, too."""
 
 
+_OF_SETTINGS = (
+    *("batch_config", "connections", "format", "jdbc", "load_method", "path"),
+    *("stream_map_config", "stream_maps"),
+)
+
+
+def is_of_settings(state: Mapping[str, Any]) -> bool:
+    """Return whether an object that is given as a STATE is of settings, or a catalog."""
+    if "bookmarks" in state:
+        return False
+    return isinstance(state.get("streams"), list) or not state.keys().isdisjoint(_OF_SETTINGS)
+
+
 def encode(value: Any) -> bytes:
     """Write a value as compact JSON, without a newline.
 

@@ -266,14 +266,16 @@ def see_current_folder() -> None:
 def run_to_exit(main: Callable[[], int]) -> int:
     """Run a program; end the process with its exit code once all functions at exit have run.
 
-    Python's own finalization is left out: if a thread of Arrow still lets go of Python's objects,
-    it aborts or hangs.
+    Python's own finalization is left out: it waits for threads of pools, whose work may take
+    minutes after a signal, and if a thread of Arrow still lets go of Python's objects, it aborts or
+    hangs.
     """
     open_standard_streams()
     codes: list[int] = []
     # Registered before what the run registers, so it runs last.
     atexit.register(_end_process, codes)
     codes.append(main())
+    atexit._run_exitfuncs()
     return codes[0]
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, BinaryIO, cast
 
 from shared.errors import SparkStartError
 from shared.spark.conf import SparkSettings
@@ -75,10 +75,9 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
             f"a server runs already: {running.url}", hint="stop it first (`spark-server stop`)"
         )
     path = _required_path(environ)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     command = [sys.executable, "-m", "shared.spark.spark_server"]
-    with open(log, "wb", opener=_private) as output:
+    with _opened(log) as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -97,6 +96,17 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
         time.sleep(_POLL_SECONDS / 10)
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     raise SparkStartError(f"the server has ended: {lines[-1] if lines else 'without a word'}")
+
+
+def _opened(log: Path) -> BinaryIO:
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return open(log, "wb", opener=_private)
+    except OSError as error:
+        raise SparkStartError(
+            f"the server's log cannot be written: {log} ({error.strerror})",
+            hint="set XDG_CACHE_HOME to a folder that this user may write to",
+        ) from error
 
 
 def stop_server(environ: Mapping[str, str]) -> ServerRecord | None:

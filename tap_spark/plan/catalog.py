@@ -153,7 +153,7 @@ def load_catalog(path: str) -> dict[str, Any]:
         catalog = json.loads(read_whole(path))
     except OSError as error:
         raise SourceError(f"cannot read the catalog: {error.strerror}", where=where) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"the catalog is not JSON: {error}", where=where) from error
     check_catalog(catalog, path)
     return dict(catalog)

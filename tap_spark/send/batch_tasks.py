@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -383,6 +383,8 @@ def _hidden(path: str) -> str:
     return f"{folder}/.{name}{PART_SUFFIX}"
 
 
+_ENDING_SECONDS = 2
+"""How long an ended stream waits for its threads: less than a run may take after SIGTERM."""
 _ONE_STREAM = threading.Lock()
 """Its threads use every core, so that streams that are read at the same time take turns."""
 
@@ -432,10 +434,11 @@ def driver_files(
             stopped.set()
             finished.put(error)
 
-    with _ONE_STREAM, ThreadPoolExecutor(max(1, min(threads, len(readers)))) as pool:
+    pool = ThreadPoolExecutor(max(1, min(threads, len(readers))))
+    tasks = list[Future[None]]()
+    with _ONE_STREAM:
         try:
-            for task in range(threads):
-                pool.submit(write, task)
+            tasks.extend(pool.submit(write, task) for task in range(threads))
             running = threads
             while running:
                 result = finished.get()
@@ -446,5 +449,7 @@ def driver_files(
                 else:
                     yield result
         finally:
-            # Also if this thread is interrupted while it waits.
+            # Also if this thread is interrupted while it waits: a source may not answer.
             stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            wait(tasks, _ENDING_SECONDS)

@@ -75,6 +75,11 @@ class LineOutput:
     def closed(self) -> bool:
         return self._stopped.is_set()
 
+    @property
+    def is_writing(self) -> bool:
+        """See `MessageOutput.is_writing`."""
+        return self._output.is_writing
+
     def write(self, lines: bytes | bytearray | memoryview) -> None:
         """Write lines that are in memory.
 

@@ -22,12 +22,14 @@ from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
+    HungUpRunError,
     InterruptedRunError,
     Pauses,
     SettingsError,
     SingerSparkError,
     SourceError,
     SparkLostError,
+    StalledRunError,
     TerminatedRunError,
     Where,
     repeated,
@@ -254,7 +256,7 @@ def _read_streams(
                 read(plan)
         state_writer.end()
     except SingerSparkError as error:
-        _flush_state(state_writer, error)
+        _flush_state(run, state_writer, error)
         raise
 
 
@@ -265,7 +267,7 @@ def failures_of(config: TapConfig) -> StreamFailures | None:
 
 def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
     """Stop the streams that still run: they neither read nor write any more."""
-    _flush_state(state_writer, reason)
+    _flush_state(run, state_writer, reason)
     run.output.close()
     session = run.engine.running()
     if session is not None:
@@ -274,9 +276,10 @@ def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) ->
         interrupt_all(session)
 
 
-def _flush_state(state_writer: StateWriter, reason: BaseException) -> None:
+def _flush_state(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
     """Write the STATE of what was written, unless that could block."""
-    if isinstance(reason, Exception) and not isinstance(reason, ENDED_BY_OTHERS):
+    is_stuck = run.output.is_writing and isinstance(reason, (StalledRunError, HungUpRunError))
+    if isinstance(reason, Exception) and not (is_stuck or isinstance(reason, ENDED_BY_OTHERS)):
         with suppress(Exception):
             state_writer.flush()
 

@@ -225,7 +225,9 @@ def _array(name: str, values: Any, kind: pa.DataType) -> pa.Array:
         if isinstance(values, pa.Array):
             return values.cast(kind)
         is_text = any(isinstance(value, str) for value in values)
-        if is_text and not pa.types.is_string(kind) and not pa.types.is_nested(kind):
+        # Arrow takes texts for binary columns as they are, beside bytes.
+        of_any = pa.types.is_string(kind) or pa.types.is_nested(kind) or pa.types.is_binary(kind)
+        if is_text and not of_any:
             return pa.array(map(_text, values), pa.string()).cast(kind)
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from shared.errors import SettingsError, SourceError, Where
 from shared.settings.loading import read_whole
+from shared.singer.messages import is_of_settings
 from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
@@ -59,7 +60,7 @@ def load_state(path: str) -> State:
         return {}
     try:
         state = _json(text, lines[-1])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"the state is not JSON: {error}", where=where) from error
     is_wrapped = isinstance(state, Mapping) and "bookmarks" not in state
     if is_wrapped and isinstance(state.get("value"), Mapping | None):
@@ -75,6 +76,10 @@ def check_state(state: object, path: str | None = None) -> None:
     Raises:
         SourceError: It is not an object, or its bookmarks are not.
     """
+    if isinstance(state, Mapping) and is_of_settings(state):
+        raise SourceError(
+            "holds settings or a catalog, no state", where=Where(file=path), hint="see --state"
+        )
     outer = _wrapper(state) if isinstance(state, Mapping) else None
     if outer is not None:
         raise SourceError(

@@ -7,12 +7,13 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError, Where
+from shared.singer.messages import is_of_settings
 from shared.storage.access import make_durable
 from shared.storage.owned_folders import NO_LOCKS, NameLock, lock_name, process_owner
 
@@ -158,14 +159,16 @@ def kept_state(path: str, input_fd: int) -> closing[StateFile]:
 def json_values(text: str | bytes) -> Iterator[Any]:
     """Yield what a file may hold as one JSON text: the whole, or its last line."""
     for part in (text, *text.splitlines()[-1:]):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             yield json.loads(part)
 
 
 def _is_state(data: bytes) -> bool:
-    """Return whether the content of a file is empty, or JSON in whole or in the last line."""
+    """Return whether the content of a file is empty, or a STATE in whole or in the last line."""
     content = data.strip()
-    return not content or any(True for _ in json_values(content))
+    return not content or any(
+        not (isinstance(value, Mapping) and is_of_settings(value)) for value in json_values(content)
+    )
 
 
 def _seconds_since_start() -> float:

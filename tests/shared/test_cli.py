@@ -147,6 +147,18 @@ class TestAnswers:
         assert out == ""
         assert "the settings are valid" in err
 
+    def test_a_login_is_no_part_of_valid_settings(
+        self, program: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        place = {"path": "sftp://me:hunter2pass@host.example/dir"}
+        settings = (
+            place
+            if program == "target-spark"
+            else {"streams": [{"name": "c", "format": "csv", **place}]}
+        )
+        assert MAIN[program](["--config", write("c.json", settings), "--validate-config"]) == 0
+        assert "hunter2pass" not in capsys.readouterr().err
+
     def test_validate_wrong_config(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
         path = write("bad.json", {"spark": {"mastr": 1}, "surplus": "hunter2"})
         assert MAIN[program](["--config", path, "--validate-config"]) == 2

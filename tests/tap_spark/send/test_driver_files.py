@@ -93,3 +93,22 @@ def test_a_failure_of_a_block_is_raised(writer: BatchFileWriter) -> None:
 
     with pytest.raises(RuntimeError, match="no disk"):
         list(driver_files(writer, [lambda: block(1), broken], 1, lambda: False))
+
+
+def test_a_source_that_does_not_answer_holds_no_end_up(
+    writer: BatchFileWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_tasks, "_ENDING_SECONDS", 0.1)
+    answer = threading.Event()
+
+    def silent() -> pa.RecordBatch:
+        assert answer.wait(60)
+        return block(1)
+
+    def broken() -> pa.RecordBatch:
+        raise ValueError("an end")
+
+    with pytest.raises(ValueError, match="an end"):
+        list(driver_files(writer, [silent, broken], 2, lambda: False))
+    assert not answer.is_set()
+    answer.set()

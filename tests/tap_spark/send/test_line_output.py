@@ -6,16 +6,21 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import ClosedPipeError
+from shared.engine.engine import Engine
+from shared.errors import ClosedPipeError, StalledRunError
 from shared.singer.stdout import MessageOutput
 from tap_spark.send import line_output
-from tap_spark.send.line_output import LineOutput, OutputClosedError, segment_end
+from tap_spark.send.line_output import LineOutput, OutputClosedError, StateWriter, segment_end
+from tap_spark.send.run import Run
+from tap_spark.send.sync import _flush_state
 
 LINE = b"x" * 999 + b"\n"
 
@@ -191,3 +196,28 @@ def test_lines_of_several_threads_stay_whole(
     assert sorted(lines) == sorted(
         [text * 60 for text in (b"a", b"b", b"c")] * 50 + [b"file" * 50] * 150
     )
+
+
+def test_a_stalled_reader_gets_no_state() -> None:
+    read_end, write_end = os.pipe()
+    stalled = LineOutput(MessageOutput(write_end))
+    states = StateWriter({}, stalled.write, 60)
+    states.update(lambda _: {"bookmarks": {}})
+
+    def write() -> None:
+        with suppress(ClosedPipeError):
+            stalled.write(b"x" * 10_000_000 + b"\n")
+
+    def flush() -> None:
+        _flush_state(Run(Engine.of(Mock()), stalled), states, StalledRunError("x"))
+
+    waiting, flushing = (threading.Thread(target=one, daemon=True) for one in (write, flush))
+    waiting.start()
+    until = time.monotonic() + 10
+    while not stalled.is_writing and time.monotonic() < until:
+        time.sleep(0.01)
+    flushing.start()
+    flushing.join(10)
+    assert not flushing.is_alive()
+    os.close(read_end)
+    waiting.join(10)

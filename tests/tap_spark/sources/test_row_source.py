@@ -244,16 +244,17 @@ def test_the_sample_reads_sqlite(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     with closing(sqlite3.connect("shop.db")) as database, database:
-        database.execute("CREATE TABLE orders (id INTEGER, name TEXT, day DATE)")
-        database.executemany(
-            "INSERT INTO orders VALUES (?, ?, ?)", [(1, "Zoë", "2026-01-02"), (2, None, None)]
-        )
+        database.execute("CREATE TABLE orders (id INTEGER, name TEXT, day DATE, raw BLOB)")
+        # SQLite takes a text for a BLOB, too.
+        rows = [(1, "Zoë", "2026-01-02", b"\xff\0"), (2, None, None, "text")]
+        database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", rows)
     item = {"name": "orders", "format": "sqlite_source.SqliteSource", "replication_key": "id"}
     item |= {"options": {"database": "shop.db", "table": "orders"}, "key_properties": ["id"]}
     tap = tap_config({"streams": [item]})
     actual = messages(tap, threads(), tmp_path)
     assert records(actual) == [
-        {"id": 1, "name": "Zoë", "day": "2026-01-02"}, {"id": 2, "name": None, "day": None},
+        {"id": 1, "name": "Zoë", "day": "2026-01-02", "raw": "/wA="},
+        {"id": 2, "name": None, "day": None, "raw": "dGV4dA=="},
     ]  # fmt: skip
     again = messages(tap, threads(), tmp_path, actual[-1]["value"])
     assert [row["id"] for row in records(again)] == [2]

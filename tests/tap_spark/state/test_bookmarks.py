@@ -312,7 +312,14 @@ def test_load_state(tmp_path, text, expected):
     assert load_state(str(path)) == expected
 
 
-@pytest.mark.parametrize("text", ["[]", '{"bookmarks": 3}', '{"bookmarks": {"s": 1}}', "{", "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[]", '{"bookmarks": 3}', '{"bookmarks": {"s": 1}}', "{", "\xff", "[" * 100_000),
+        '{"streams": [], "stream_map_config": {"hash_salt": "x"}}',
+        '{"connections": []}',
+    ],
+)
 def test_a_wrong_state_is_refused(tmp_path, text):
     path = tmp_path / "state.json"
     path.write_bytes(text.encode("latin-1"))

@@ -95,9 +95,13 @@ def test_what_may_be_a_state_is_replaced(path, content):
 
 
 def test_what_is_no_state_is_not_replaced(path):
-    path.write_text("id,name\n1,a\n")
-    with pytest.raises(SettingsError, match="holds no STATE"):
-        StateFile(str(path))
+    settings = '{"path": "out", "format": "parquet"}'
+    catalog = '{"streams": [{"tap_stream_id": "a"}]}'
+    for content in ("id,name\n1,a\n", settings, catalog, "[" * 100_000):
+        path.write_text(content)
+        with pytest.raises(SettingsError, match="holds no STATE"):
+            StateFile(str(path))
+        assert path.read_text() == content
     os.mkfifo(path.with_name("fifo"))
     for other in (path.with_name("fifo"), path.parent, Path("/dev/null")):
         with pytest.raises(SettingsError, match="is not a file"):
