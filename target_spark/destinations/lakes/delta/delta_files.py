@@ -31,7 +31,7 @@ from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import NAMES_PROPERTY, KeyRange
-from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.lake_table import LakeTable, LostCommit
 from target_spark.tables.table_changes import TableChange
 
 if TYPE_CHECKING:
@@ -84,6 +84,18 @@ def left_to_spark(*others: type[Exception]) -> Iterator[None]:
         raise
     except missing as error:
         raise NeedsSparkError from error
+
+
+def check_unchanged(opened: DeltaTable, now: LakeTable) -> None:
+    """Raise LostCommit if others have changed columns or rules of a table since it was `now`.
+
+    Files that are written by `now` would lack the values of a column that came since.
+    """
+    structs = StructType.fromJson(json.loads(opened.schema().to_json())), now.struct
+    old, new = ({f.name: spark_to_arrow(f.dataType) for f in struct} for struct in structs)
+    rules = {n: t for n, t in opened.metadata().configuration.items() if n.startswith("delta.")}
+    if old != new or not rules.items() <= now.properties.items():
+        raise LostCommit
 
 
 _FEATURE = "delta.feature."
@@ -199,6 +211,7 @@ def register(
 
     Raises:
         NeedsSparkError: The package cannot use the folder.
+        LostCommit: The table has other columns or rules by now.
         deltalake.exceptions.DeltaError: The commit failed.
     """
     table = package_path(folder)
@@ -215,6 +228,7 @@ def register(
     opened = DeltaTable(str(table))
     if has_transaction(opened, transactions):
         return rows
+    check_unchanged(opened, now)
     # 2. An upsert whose keys are all new is an append: no row of the table changes.
     if keys and not _has_none(opened, keys):
         return None

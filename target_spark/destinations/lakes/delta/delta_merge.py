@@ -36,6 +36,7 @@ from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta.delta_files import (
     Transactions,
     apart,
+    check_unchanged,
     file_stats,
     has_transaction,
     is_append_only,
@@ -121,6 +122,7 @@ def merge_rows(
     Raises:
         NeedsSparkError: It is too large, or only Spark can read what the table has; nothing was
             committed.
+        LostCommit: The table has other columns or rules by now.
         deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
     """
     if is_append_only(now):
@@ -159,6 +161,7 @@ def _committed(
     opened = DeltaTable(str(table))
     if has_transaction(opened, transactions):
         return None
+    check_unchanged(opened, now)
     schema = pa.schema([(field.name, spark_to_arrow(field.dataType)) for field in now.struct])
     # 1. Write new files beside the table's: no reader sees a file before the log names it.
     change = _Change(table, conform(rows, schema).combine_chunks(), plan, linked)

@@ -21,7 +21,7 @@ from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import register
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import KeyRange
-from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.lake_table import LakeTable, LostCommit
 from target_spark.destinations.lakes.small_flush import part_keys
 from target_spark.tables.table_changes import Projected
 
@@ -51,7 +51,8 @@ def files(folder: Path) -> set[str]:
 
 
 def registered(folder: Path, *parts: Part, keys: Sequence[KeyRange] = ()) -> bool:
-    return register(str(folder / "t"), parts, LakeTable(COLUMNS), "mark", {}, keys)
+    now = LakeTable(COLUMNS, properties=EVERY_COMMIT)
+    return register(str(folder / "t"), parts, now, "mark", {}, keys)
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
@@ -70,6 +71,22 @@ def test_a_commit_that_loses_leaves_no_file(
 ) -> None:
     meanwhile(monkeypatch, lambda: table.alter.set_table_properties({"delta.appendOnly": "true"}))
     with pytest.raises(deltalake.exceptions.CommitFailedError):
+        registered(tmp_path, part(tmp_path, 1, 2))
+    assert files(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.alter.add_columns([deltalake.Field("v", "string")]),
+        lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}),
+    ],
+)
+def test_a_table_that_others_have_changed_is_looked_up_again(
+    table: DeltaTable, tmp_path: Path, change: Callable[[DeltaTable], None]
+) -> None:
+    change(table)
+    with pytest.raises(LostCommit):
         registered(tmp_path, part(tmp_path, 1, 2))
     assert files(tmp_path) == set()
 
@@ -124,7 +141,9 @@ def test_parts_are_added_to_files_without_their_keys_only(data: st.DataObject) -
         key = Projected("id", "id", LongType(), "as is")
         actual = part_keys([part], [key], ())
         assert actual is not None
-        is_new = register(folder, [part], LakeTable(COLUMNS), "mark", {}, actual[0])
+        now = delta_files.look_up(folder)
+        assert now is not None
+        is_new = register(folder, [part], now, "mark", {}, actual[0])
         held = {value for file in files for value in file}
     assert not (is_new and held & set(keys))
     assert is_new or files
