@@ -290,9 +290,7 @@ class DeltaPackage(TableEngine):
         """See `TableEngine`. The parts must have the columns of the table, and no key twice."""
         request = flushes[-1].request
         flush = replace(flushes[-1], parts=tuple(part for one in flushes for part in one.parts))
-        if not flush.parts or len({one.request.struct.json() for one in flushes}) > 1:
-            raise NeedsSparkError
-        if not self.changes_rows:
+        if len({one.request.struct.json() for one in flushes}) > 1 or not self.changes_rows:
             raise NeedsSparkError
         now = self.describe(table)
         whole = whole_change([request], plan, {} if now is None else now.names)
@@ -302,9 +300,10 @@ class DeltaPackage(TableEngine):
         if now is None or not fits(now, whole, request) or is_append_only(now):
             raise NeedsSparkError
         rows = TableFlush(table, flush, request, now, plan(now.struct, request, now.names), mark)
-        keys = keys_in_parts(rows) if request.keys else None
-        if request.keys and (keys is None or not _adds_each_row(rows, keys)):
-            raise NeedsSparkError
+        if request.keys and flush.parts:
+            keys = keys_in_parts(rows)
+            if keys is None or not _adds_each_row(rows, keys):
+                raise NeedsSparkError
         count = self._adopt(rows, replaces=True)
         if count is None:
             raise NeedsSparkError
