@@ -18,7 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import heapreplace
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,6 +64,8 @@ LINKED_BYTES = 32 << 20
 
 _SCAN_ROWS = 1 << 20
 """Rows whose keys are looked up at once: each time a table of the flush's keys is made."""
+_MOST_NUMBERED = 1 << 26
+"""Rows of the table that one program numbers: 4 bytes each. Tasks of Spark number more together."""
 _BUFFER_BYTES = 256 << 10
 """What is read ahead of each column; else all of a row group would be in memory."""
 _SMALL_BYTES = 128 << 20
@@ -264,7 +268,7 @@ class _Change:
             keys = self._keys
             # 1. Read only the columns of keys, of files whose bounds may hold one.
             matched = partial(self._matched, KeyPlaces(keys), keys.schema)
-            shares = _shares(self._candidates(opened), usable_cores())
+            shares = _shares(self._candidates(opened, _MOST_NUMBERED), usable_cores())
             files = [file for share in pool.map(matched, shares) for file in share]
             # 2. What no file has is new; the commit's metrics count it.
             new = self._new_rows(files)
@@ -314,16 +318,19 @@ class _Change:
         """Return whether rows of the table change."""
         return bool(self.plan.update or self.plan.deleted)
 
-    def _candidates(self, opened: Any) -> Iterator[tuple[Path, int]]:
+    def _candidates(self, opened: Any, most: float = inf) -> Iterator[tuple[Path, int]]:
         """Yield the files that may hold a key of the flush, with their sizes.
 
-        Raise NeedsSparkError if files of the table are in other folders.
+        Raise NeedsSparkError if files of the table are in other folders, or have more than `most`
+        rows.
         """
         files = pa.table(opened.get_add_actions(flatten=True))
         for key in self.plan.keys:
             # Bounds of the log (`stats`) tell files that hold no key of the flush: a MERGE into a
             # table that is sorted by key reads few of them. Files without bounds stay.
             files = files.filter(pc.invert(apart(files, key)))
+        if (pc.sum(files["num_records"]).as_py() or 0) > most:
+            raise NeedsSparkError
         for name, size in zip(
             files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True
         ):
@@ -337,7 +344,7 @@ class _Change:
         places: KeyPlaces, keys: pa.Schema, share: Sequence[tuple[Path, int]]
     ) -> list[StoredFile]:
         """Return the files that have a key of the flush."""
-        held = list[tuple[int, pa.Table]]()
+        held, rows = list[tuple[int, pa.Table]](), 0
         matches: list[list[pa.Array]] = [[] for _ in share]
 
         def look_up() -> None:
@@ -351,8 +358,10 @@ class _Change:
         for number, (path, _) in enumerate(share):
             for table in _stored_rows(path, keys):
                 held.append((number, table))
-                if sum(one.num_rows for _, one in held) >= _SCAN_ROWS:
+                rows += table.num_rows
+                if rows >= _SCAN_ROWS:
                     look_up()
+                    rows = 0
         # Files are looked up together, as a table of Arrow's for the keys costs the same for a few
         # rows as for a million.
         if held:
@@ -493,8 +502,11 @@ def _result(data: bytes) -> Any:
 def _shares(files: Iterator[tuple[Path, int]], count: int) -> list[list[tuple[Path, int]]]:
     """Divide files among so many threads or tasks."""
     shares: list[list[tuple[Path, int]]] = [[] for _ in range(count)]
+    sizes = [(0, number) for number in range(count)]
     for file in sorted(files, key=lambda file: -file[1]):
-        min(shares, key=lambda share: sum(size for _, size in share)).append(file)
+        size, number = sizes[0]
+        shares[number].append(file)
+        heapreplace(sizes, (size + file[1], number))
     return [share for share in shares if share]
 
 

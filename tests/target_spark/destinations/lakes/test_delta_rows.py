@@ -7,10 +7,12 @@ import json
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest import mock
 
 import pyarrow as pa
@@ -20,8 +22,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lake_loads import Load, struct
+from lake_loads import DeltaLoad, Load, lake_config, struct
 from pyarrow import parquet
+from pyspark.sql.types import StringType, StructField, StructType
 
 from shared.engine.engine import Report, Threads, Work
 from shared.errors import DestinationError
@@ -30,6 +33,8 @@ from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.lakes.delta import delta_files, delta_merge, delta_package
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan
+from target_spark.destinations.lakes.lake_table import LakeTable, LostCommit, OpenTable, read_mark
+from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.lakes.small_flush import newest_of_keys
 
 Make = Callable[..., Load]
@@ -318,9 +323,11 @@ def test_a_signal_after_the_commit_leaves_its_files(
     assert sorted(DeltaTable(folder).to_pyarrow_table().to_pydict()["v"]) == ["b", "x"]
 
 
-def merge_row(folder: Path, part: Path, key: str, version: int) -> int | None:
+def merge_row(
+    folder: Path, part: Path, key: str, version: int, now: LakeTable | None = None
+) -> int | None:
     parquet.write_table(pa.table({"id": [key], "v": ["b"]}), part)
-    now = delta_files.look_up(str(folder))
+    now = now or delta_files.look_up(str(folder))
     assert now is not None
     plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
     parts = [Part(str(part), 1, part.stat().st_size)]
@@ -350,6 +357,91 @@ def test_a_merge_is_checked_before_anybody_can_see_it(
             merge_row(folder, part, "a", 1)
     assert "b" not in DeltaTable(folder).to_pyarrow_table()["v"].to_pylist()
     assert len(list(folder.glob("*.parquet"))) == len(DeltaTable(folder).file_uris())
+
+
+@pytest.mark.parametrize("linked_bytes", [0, delta_merge.LINKED_BYTES])
+def test_a_column_that_comes_meanwhile_keeps_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked_bytes: int
+) -> None:
+    monkeypatch.setattr(delta_merge, "LINKED_BYTES", linked_bytes)
+    folder, part = tmp_path / "t", tmp_path / "part.parquet"
+    write_deltalake(folder, pa.table({"id": ["a", "b"], "v": ["a", "a"]}))
+    now = delta_files.look_up(str(folder))
+    rows = pa.table({"id": ["c"], "v": ["a"], "w": ["theirs"]})
+    write_deltalake(folder, rows, mode="append", schema_mode="merge")
+    with pytest.raises(LostCommit):
+        merge_row(folder, part, "c", 1, now)
+    assert len(list(folder.glob("*.parquet"))) == 2
+    assert merge_row(folder, part, "c", 1) == 1
+    actual = DeltaTable(folder).to_pyarrow_table().sort_by("id").to_pylist()
+    assert actual[-1] == {"id": "c", "v": "b", "w": "theirs"}
+
+
+@contextmanager
+def without_spark(folder: Path, method: str) -> Iterator[DeltaLoad]:
+    columns = StructType([StructField(name, StringType()) for name in ("id", "v")])
+    config = lake_config("delta", folder, in_catalog=False)
+    load = DeltaLoad(cast("Any", None), config, columns, ("id",), method)
+    with closing(SimpleNamespace(close=load.destination._close)):
+        yield load
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_load_goes_on_with_the_columns_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """They add a column between the look at the table and an append (1) or a MERGE (2)."""
+    shape, calls = LakeWork.shape, iter(range(9))
+
+    def overtaken(work: LakeWork, table: OpenTable, *arguments: Any) -> Any:
+        result = shape(work, table, *arguments)
+        if next(calls) == number:
+            rows = pa.table({"id": ["a"], "v": ["x"], "w": ["theirs"]})
+            how: Any = {"mode": "overwrite", "schema_mode": "merge", "predicate": "id = 'a'"}
+            write_deltalake(f"{load.config.path}/{load.table}", rows, **how)
+        return result
+
+    monkeypatch.setattr(LakeWork, "shape", overtaken)
+    with without_spark(tmp_path, "upsert") as load:
+        for value in "xyz":
+            load.load([{"id": "a" if value != "y" else "c", "v": value}])
+        assert load.rows() == [("a", "z", "theirs"), ("c", "y", None)]
+    assert engines(load).count("target-spark") == 1
+
+
+def test_a_table_is_emptied_without_spark(tmp_path: Path) -> None:
+    with without_spark(tmp_path, "overwrite") as load:
+        for rows in ([], [{"id": "a", "v": "x"}], []):
+            run = load.other()
+            run.load(*([rows] if rows else []), state="s")
+            run.end()
+            assert load.rows() == [tuple(row.values()) for row in rows]
+            mark = read_mark(load.history()[0]["userMetadata"])
+            assert mark is not None
+            assert (mark.run, mark.state, mark.rows) == (run.run, "s", len(rows) or None)
+            run.destination._close()
+
+
+def test_files_are_divided_at_once() -> None:
+    files = [(Path(str(n)), n) for n in range(100_000)]
+    shares = delta_merge._shares(iter(files), 8)
+    assert sorted(file for share in shares for file in share) == sorted(files)
+    sizes = [sum(size for _, size in share) for share in shares]
+    assert max(sizes) - min(sizes) < 100_000
+
+
+def test_rows_that_threads_cannot_number_are_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_merge, "_MOST_NUMBERED", 2)
+    folder, part = tmp_path / "t", tmp_path / "part.parquet"
+    for keys in (["a"], ["b", "c"]):
+        rows = pa.table({"id": keys, "v": ["x"] * len(keys)})
+        write_deltalake(folder, rows, mode="append")
+    with pytest.raises(NeedsSparkError):
+        merge_row(folder, part, "a", 1)
+    monkeypatch.setattr(delta_merge, "_MOST_NUMBERED", 3)
+    assert merge_row(folder, part, "a", 1) == 1
 
 
 def test_checkpoints_follow_merges_that_were_checked(tmp_path: Path) -> None:
