@@ -262,7 +262,8 @@ class DeltaFormat(LakeFormat):
             now = self.current(table)
             added = additions(now, change, request)
             if added is not None:
-                self._alter(table, added)
+                with self._marked(table, Mark(mark.run, mark.stream)):
+                    self._alter(table, added)
             with self._marked(table, mark):
                 if added is not None or change.create is None or fits(now, change, request):
                     table.overwrite(frame)

@@ -12,7 +12,7 @@ from lake_loads import Load, struct
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
 from target_spark.destinations.lakes.run_files import note_file
-from target_spark.operate.rewind import history_lines, rewind
+from target_spark.operate.rewind import history_lines, plan_rewind, rewind, target_of
 from target_spark.operate.table_history import shown_time
 from target_spark.operate.table_maintenance import LakeTables
 from target_spark.replays import Note
@@ -113,6 +113,19 @@ def test_every_way_to_commit_carries_the_state(lake_load: Make) -> None:
     marks = [mark for mark in load.marks() if mark.number is not None]
     assert [mark.state for mark in marks] == [text] * 4
     assert [mark.rows for mark in marks] == [2, 1, 3, 2]
+
+
+def test_a_column_that_an_overwrite_adds_is_no_commit_of_others(delta_load: Make) -> None:
+    load = delta_load("id long not null, v string", keys=("id",), method="overwrite")
+    load.load(rows(1), state=state("orders", 1))
+    load.end()
+    first = load.run
+    load.begin()
+    load.struct = struct("id long not null, v string, w date")
+    load.load(rows(2), state=state("orders", 2))
+    load.end()
+    histories = tables(load).histories()
+    assert plan_rewind(histories, target_of(first, histories)).losses == ()
 
 
 @pytest.mark.slow
