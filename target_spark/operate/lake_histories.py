@@ -40,7 +40,13 @@ from target_spark.destinations.lakes.lake_table import (
     read_mark,
     tables_in,
 )
-from target_spark.operate.table_history import Compaction, KeepPlan, Removal, TableCommit
+from target_spark.operate.table_history import (
+    UNKNOWN,
+    Compaction,
+    KeepPlan,
+    Removal,
+    TableCommit,
+)
 from target_spark.run_settings import TargetConfig
 
 Form = TypeVar("Form", bound=LakeFormat)
@@ -190,14 +196,16 @@ def _at_version(table: TableHandle, version: str) -> DataFrame:
 def _delta_commit(
     version: int, micros: int, operation: str, restored: str | None, text: str | None
 ) -> TableCommit:
-    before = None if version == 0 else str(version - 1)
-    returns = operation == "RESTORE" and restored is not None
+    base, returns = None if version == 0 else str(version - 1), operation == "RESTORE"
+    if returns:
+        # A RESTORE to a time does not tell the version; the log may say "null" then.
+        base = UNKNOWN if restored in (None, "null") else restored
     return TableCommit(
         str(version),
         micros / 1e6,
         read_mark(text),
-        restored if returns else before,
-        keeps_rows=returns or operation in KEEPS_ROWS,
+        base,
+        keeps_rows=base != UNKNOWN and (returns or operation in KEEPS_ROWS),
     )
 
 

@@ -19,7 +19,7 @@ from target_spark.core.states import (
     joint_state,
 )
 from target_spark.destinations.lakes.lake_table import Mark
-from target_spark.operate.table_history import TableCommit, TableHistory, shown_time
+from target_spark.operate.table_history import UNKNOWN, TableCommit, TableHistory, shown_time
 from target_spark.operate.table_maintenance import LakeTables
 
 
@@ -133,6 +133,10 @@ def plan_rewind(
                 notes.append(f"'{history.name}' returns to an earlier commit: the last {_NO_STATE}")
         elif start is not None and history.marks(start):
             problems.append(f"no commit of '{history.name}' up to then can be used: it {_NO_STATE}")
+        elif lineage and lineage[-1].base == UNKNOWN:
+            problems.append(
+                f"others had restored '{history.name}' to a time: its STATE then is unknown"
+            )
         elif not history.is_complete:
             problems.append(f"the commits of '{history.name}' up to then are gone (expired)")
         else:

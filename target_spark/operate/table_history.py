@@ -11,6 +11,9 @@ from typing import Any
 
 from target_spark.destinations.lakes.lake_table import Mark, Place
 
+UNKNOWN = "unknown"
+"""Stands for a version that the log does not tell."""
+
 
 @dataclass(frozen=True)
 class TableCommit:
@@ -20,7 +23,7 @@ class TableCommit:
         version: Its version (Delta) or snapshot (Iceberg).
         at: When it became the table, seconds since the epoch.
         mark: Our mark; None for a commit of others.
-        base: The version whose rows it has changed; None for the first.
+        base: The version whose rows it has changed; None for the first, or `UNKNOWN`.
         keeps_rows: It has the same rows as its base: a compaction, or a return to it.
     """
 

@@ -10,6 +10,7 @@ import pytest
 
 from shared.errors import SettingsError
 from target_spark.destinations.lakes.lake_table import ACTIVATION, Mark, Place
+from target_spark.operate.lake_histories import _delta_commit
 from target_spark.operate.rewind import RewindPlan, Target, plan_rewind, target_of
 from target_spark.operate.table_history import TableCommit, TableHistory, shown_time
 
@@ -151,6 +152,33 @@ def test_commits_that_are_gone_are_a_problem() -> None:
     plan = at("r1", a, b)
     assert plan.problems == ("the commits of 'b' up to then are gone (expired)",)
     assert plan.state is None
+
+
+@pytest.mark.parametrize(
+    ("restored", "bookmark"), [(None, None), ("null", None), ("1", 1), ("2", 2)]
+)
+def test_a_restore_to_a_time_hides_which_state_is_true(
+    restored: str | None, bookmark: int | None
+) -> None:
+    first, last = (flush(f"r{n}", n, n).to_text() for n in (1, 2))
+    commits = [
+        _delta_commit(0, 0, "CREATE TABLE", None, None),
+        _delta_commit(1, 1_000_000, "WRITE", None, first),
+        _delta_commit(2, 2_000_000, "WRITE", None, last),
+        _delta_commit(3, 3_000_000, "RESTORE", restored, None),
+    ]
+    a, b = TableHistory("a", Place("a", "a"), commits), table("b", None, flush("r1", 3, 7, "b"))
+    now, stays = (plan_rewind([a, b], Target(5.0), names) for names in (None, {"b"}))
+    if bookmark is not None:
+        assert bookmarks(now) == bookmarks(stays) == {"a": bookmark, "b": 7}
+        return
+    text = "others had restored 'a' to a time: its STATE then is unknown"
+    assert (now.state, now.problems, now.losses) == (None, (text,), ())
+    assert bookmarks(stays) == {"b": 7}
+    assert "'a' stays and has no STATE" in stays.losses[0]
+    back = at("r1", a)
+    assert (returned(back), bookmarks(back)) == ({"a": "1"}, {"a": 1})
+    assert "'a' would lose 1 commits of others" in back.losses[0]
 
 
 def test_tables_that_stay_keep_their_bookmarks() -> None:
