@@ -114,7 +114,7 @@ class IcebergFormat(LakeFormat):
     conflicts = re.compile(
         r"CommitFailedException|CommitStateUnknownException|AlreadyExistsException"
         r"|ValidationException: (?:Found|Missing required|Cannot commit|Cannot delete file where)"
-        r"|INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS|CANNOT_FIND_DATA|SQLITE_BUSY"
+        rf"|INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS|CANNOT_FIND_DATA|SQLITE_BUSY|{_NOT_AHEAD}"
     )
 
     refusals = re.compile(r"NULL value appeared in non-nullable field:\s+\S+")
