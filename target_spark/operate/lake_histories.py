@@ -30,6 +30,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
 from target_spark.destinations.lakes.iceberg.iceberg_layout import iceberg_widens, place_below
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
+    LeaveOut,
     LostCommit,
     Place,
     TableHandle,
@@ -64,7 +65,7 @@ class FormatHistory(ABC, Generic[Form]):
         self._options = StorageOptions(config.storage_options)
 
     @abstractmethod
-    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+    def tables(self, spark: SparkSession, leave_out: LeaveOut) -> Mapping[str, Place]:
         """Return the existing tables by their short names: those below the path or in the catalog.
 
         Tables of other formats may be among them.
@@ -112,11 +113,11 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
 
     keeps_log = True
 
-    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+    def tables(self, spark: SparkSession, leave_out: LeaveOut) -> Mapping[str, Place]:
         if self._config.catalog is not None:
             return tables_in(spark, self._config.catalog)
         root = absolute(self._config.path)
-        result = folders_of_tables(root, "_delta_log", self._options)
+        result = folders_of_tables(root, "_delta_log", self._options, leave_out)
         return {
             ".".join(folders): self._form.copy_place(join(root, *folders)) for folders in result
         }
@@ -221,11 +222,12 @@ def _exists(url: str, options: StorageOptions) -> bool:
 class IcebergHistory(FormatHistory[IcebergFormat]):
     """See `FormatHistory`."""
 
-    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+    def tables(self, spark: SparkSession, leave_out: LeaveOut) -> Mapping[str, Place]:
         if self._config.catalog is not None:
             self._form.check_catalog(spark)
             return tables_in(spark, self._config.catalog)
-        listed = folders_of_tables(absolute(self._config.path), "metadata", self._options)
+        root, file = absolute(self._config.path), r"version-hint\.text$|.*\.metadata\.json"
+        listed = folders_of_tables(root, "metadata", self._options, leave_out, file)
         return {".".join(folders): place_below(self._config.path, *folders) for folders in listed}
 
     def commits(self, table: TableHandle) -> Sequence[TableCommit]:

@@ -207,7 +207,7 @@ def history_lines(
         SettingsError: A name is unknown.
         DestinationError: The tables cannot be read.
     """
-    result = _named(tables.histories(), names)
+    result = _named(tables.histories(names), names)
     commits = [
         (history, commit, commit.mark)
         for history in result
@@ -281,7 +281,7 @@ def maintain(tables: LakeTables, names: Sequence[str], *, dry_run: bool) -> Iter
         DestinationError: It failed: the tables can be read, and the maintenance repeated.
         AlreadyRunningError: A run loads into one of the tables.
     """
-    result = _named(tables.histories(), names)
+    result = _named(tables.histories(names), names)
     with tables.alone(result):
         for history in result:
             report = tables.maintain(history, dry_run=dry_run)

@@ -28,6 +28,7 @@ from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
 from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
+    LeaveOut,
     LostCommit,
     OpenTable,
     Place,
@@ -196,21 +197,36 @@ class LakeTables:
         self._kept = history_of(form, config)
         self._spark = own_session(spark, config, form.conf)
 
-    def histories(self) -> list[TableHistory]:
+    def histories(self, needed: Collection[str] | None = None) -> list[TableHistory]:
         """Return all tables that a run has loaded into.
+
+        Args:
+            needed: Short names of tables without which nothing can be done; None for all. If others
+                cannot be read, they are left out with a warning, unless there is nothing else.
 
         Raises:
             DestinationError: The tables or their commits cannot be read.
         """
+
+        left_out: list[DestinationError] = []
+
+        def leave_out(name: str, error: DestinationError) -> None:
+            if needed is None or name in needed:
+                raise error
+            _log.warning("'%s' is left out: %s", name, error)
+            left_out.append(error)
+
         try:
             with self._explained():
-                places = self._kept.tables(self._spark)
+                places = self._kept.tables(self._spark, leave_out)
         except OSError as error:
             raise DestinationError(
                 f"'{shown(self._config.path)}' cannot be listed: {error.strerror or error}",
                 hint="`path` must be that of the loads",
             ) from error
-        results = (self._history(name, place) for name, place in sorted(places.items()))
+        results = [self._history(name, place, leave_out) for name, place in sorted(places.items())]
+        if left_out and not any(results):
+            raise left_out[-1]
         return [history for history in results if history is not None and history.streams]
 
     @contextmanager
@@ -283,14 +299,17 @@ class LakeTables:
             notes.take()
             notes.close(remove=True)
 
-    def _history(self, name: str, place: Place) -> TableHistory | None:
+    def _history(self, name: str, place: Place, leave_out: LeaveOut) -> TableHistory | None:
         try:
-            with self._explained(passing=AnalysisException):
+            with self._explained(Where(file=place.folder or place.shown)):
                 commits = self._kept.commits(self._handle(place))
-        except AnalysisException as error:
-            if place.folder is not None:
-                raise explain(error, Where(file=place.folder), DestinationError) from error
-            _log.debug("%s is not a table of this format: %s", place.shown, error)
+        except SingerSparkError as error:
+            if place.folder is None and isinstance(error.__cause__, AnalysisException):
+                _log.debug("%s is not a table of this format: %s", place.shown, error)
+                return None
+            if not isinstance(error, DestinationError):
+                raise
+            leave_out(name, error)
             return None
         return TableHistory(name, place, commits) if commits else None
 
@@ -298,11 +317,10 @@ class LakeTables:
         return TableHandle(place, lambda: self._spark)
 
     @contextmanager
-    def _explained(self, passing: type[Exception] | None = None) -> Iterator[None]:
-        own = (SingerSparkError, OSError, LostCommit)
+    def _explained(self, where: Where | None = None) -> Iterator[None]:
         try:
             yield
+        except (SingerSparkError, OSError, LostCommit):
+            raise
         except Exception as error:
-            if isinstance(error, own if passing is None else (*own, passing)):
-                raise
-            raise explain(error, Where(), DestinationError) from error
+            raise explain(error, where, DestinationError) from error

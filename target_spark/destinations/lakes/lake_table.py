@@ -169,21 +169,41 @@ def partition_columns(described: Sequence[str]) -> Iterator[str]:
                 yield name
 
 
-def folders_of_tables(path: str, log: str, options: StorageOptions) -> Iterator[tuple[str, ...]]:
+LeaveOut = Callable[[str, DestinationError], None]
+"""Called with the short name of what cannot be read, and why; raises that if it must be read."""
+
+
+def folders_of_tables(
+    path: str, log: str, options: StorageOptions, leave_out: LeaveOut, file: str = ""
+) -> Iterator[tuple[str, ...]]:
     """Yield the folders of tables below a path, one or two levels deep, as names.
 
-    The folder `log` inside of a table shows what it is.
+    The folder `log` inside of a table shows what it is, if it has a file of the pattern `file`.
 
     Raises:
-        OSError: The path cannot be listed.
+        OSError: The path itself cannot be listed.
     """
-    for outer in sorted(filter(visible, _folders(path, options))):
-        inside = _folders(join(path, outer), options)
-        if log in inside:
+
+    def entries(*folders: str) -> Mapping[str, bool]:
+        url = join(path, *folders)
+        try:
+            return _entries(url, options)
+        except OSError as error:
+            text = f"the folder cannot be listed: {error.strerror or error}"
+            leave_out(".".join(folders), DestinationError(text, where=Where(file=url)))
+            return {}
+
+    def is_table(inside: Mapping[str, bool], *folders: str) -> bool:
+        has_log = inside.get(log, False)
+        return has_log and (not file or any(map(re.compile(file).match, entries(*folders, log))))
+
+    for outer in _folders(_entries(path, options)):
+        inside = entries(outer)
+        if is_table(inside, outer):
             yield (outer,)
             continue
-        for inner in sorted(filter(visible, inside)):
-            if log in _folders(join(path, outer, inner), options):
+        for inner in _folders(inside):
+            if is_table(entries(outer, inner), outer, inner):
                 yield (outer, inner)
 
 
@@ -201,16 +221,21 @@ def tables_in(spark: SparkSession, catalog: str) -> Mapping[str, Place]:
     return results
 
 
-def _folders(url: str, options: StorageOptions) -> list[str]:
+def _folders(entries: Mapping[str, bool]) -> list[str]:
+    return sorted(name for name, is_folder in entries.items() if is_folder and visible(name))
+
+
+def _entries(url: str, options: StorageOptions) -> Mapping[str, bool]:
+    """Return what is in a folder, with whether it is one itself."""
     path = local_path(url)
     if path is not None:
-        return [entry.name for entry in Path(path).iterdir() if entry.is_dir()]
+        return {entry.name: entry.is_dir() for entry in Path(path).iterdir()}
     filesystem, inside = remote(url, options)
     with failures(url, options):
         filesystem.invalidate_cache()
         result = filesystem.ls(inside, detail=True)
-    folders = (str(item["name"]) for item in result if item["type"] == "directory")
-    return [name.rstrip("/").rpartition("/")[2] for name in folders]
+    names = ((str(item["name"]).rstrip("/"), item["type"]) for item in result)
+    return {name.rpartition("/")[2]: kind == "directory" for name, kind in names}
 
 
 Step = Flush | tuple[TableRequest, "VersionEdit"]

@@ -6,14 +6,22 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from terminals import on_terminal
 
-from target_spark.destinations.lakes.lake_table import Mark, Place
-from target_spark.operate.rewind import history_lines
+from shared.errors import DestinationError
+from target_spark.destinations.lakes import lake_table
+from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
+from target_spark.destinations.lakes.lake_table import Mark, Place, TableHandle
+from target_spark.operate.lake_histories import DeltaHistory, IcebergHistory
+from target_spark.operate.rewind import history_lines, rewind
 from target_spark.operate.table_history import TableCommit, TableHistory
+from target_spark.operate.table_maintenance import LakeTables
+from target_spark.run_settings import TargetConfig
 
 RUN, SNAPSHOT = "0123456789abcdef", "8744736658442914487"
 
@@ -27,7 +35,7 @@ class Tables:
             name, Place(name, name), [TableCommit(version, 1e9, mark, None)]
         )
 
-    def histories(self) -> list[TableHistory]:
+    def histories(self, _: Any) -> list[TableHistory]:
         return [self._history]
 
 
@@ -51,6 +59,61 @@ def test_a_pipe_gets_everything() -> None:
     _, line = lines("a_long_name" * 9, SNAPSHOT, None)
     assert SNAPSHOT in line
     assert "a_long_name" * 9 in line
+
+
+def test_what_cannot_be_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rewind must know the STATE of all tables."""
+    for name in ("a/_delta_log", "b/_delta_log", "lost+found"):
+        (tmp_path / name).mkdir(parents=True)
+    entries = lake_table._entries
+
+    def listed(url: str, options: Any) -> Any:
+        if url.endswith("lost+found"):
+            raise PermissionError(13, "Permission denied")
+        return entries(url, options)
+
+    def commits(_: Any, table: TableHandle) -> list[TableCommit]:
+        if table.name.endswith("/b`"):
+            raise AnalysisException("no log")
+        mark = Mark(RUN, "a", f"{RUN}-000001", state='{"bookmarks": {}}')
+        return [TableCommit("7", 1e9, mark)]
+
+    monkeypatch.setattr(lake_table, "_entries", listed)
+    monkeypatch.setattr(DeltaHistory, "commits", commits)
+    conf = SimpleNamespace(set=lambda *_: None)
+    spark: Any = SimpleNamespace(newSession=lambda: SimpleNamespace(conf=conf))
+    tables = LakeTables(TargetConfig(format="delta", path=str(tmp_path)), spark)
+    [line] = history_lines(tables, (), 20, as_json=True)
+    assert json.loads(line)["table"] == "a"
+    unlisted, unread = (record.getMessage() for record in caplog.records)
+    text = "the folder cannot be listed: Permission denied"
+    assert unlisted == f"'lost+found' is left out: file '{tmp_path}/lost+found': {text}"
+    assert unread.startswith(f"'b' is left out: file '{tmp_path}/b': no log")
+    with pytest.raises(DestinationError, match="no log"):
+        list(history_lines(tables, ("b",), 20, as_json=True))
+    with pytest.raises(DestinationError, match="/lost"):
+        rewind(tables, RUN, (), force=False, dry_run=True)
+    (tmp_path / "a" / "_delta_log").rmdir()
+    with pytest.raises(DestinationError, match="no log"):
+        list(history_lines(tables, (), 20, as_json=True))
+
+
+def test_a_folder_of_iceberg_has_files_of_metadata(tmp_path: Path) -> None:
+    files = (
+        "a/metadata/v1.metadata.json",
+        "b/metadata/version-hint.text",
+        "theirs/metadata/notes.txt",
+        "deep/metadata/metadata/00000-1f.gz.metadata.json",
+    )
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    config = TargetConfig(format="iceberg", path=str(tmp_path))
+    history = IcebergHistory(IcebergFormat(config), config)
+    spark: Any = None
+    assert sorted(history.tables(spark, pytest.fail)) == ["a", "b", "deep.metadata"]
 
 
 OF_A_PROGRAM = f"""
