@@ -19,6 +19,7 @@ from target_spark.core.differences import (
     VANISHED,
     TableDifference,
 )
+from target_spark.tables.row_layout import NESTED, value_text
 
 KIND = "__kind"
 _RANGE, _HASH, _ROWS = "__range", "__hash", "__rows"
@@ -123,7 +124,9 @@ class RowComparison:
         types = {field.name: field.dataType for field in frame.schema}
 
         def hashed(names: Sequence[str]) -> Column:
-            return F.xxhash64(*(_hashable(quoted(name), types[name]) for name in names))
+            # A hash skips nulls: without `isnull`, a value could move to another column.
+            values = (_hashable(F.col(quoted(name)), types[name]) for name in names)
+            return F.xxhash64(*(part for value in values for part in (value, F.isnull(value))))
 
         number = F.pmod(hashed(self.keys), F.lit(self.ranges)).cast("int").alias(_RANGE)
         return frame.select(*map(quoted, self.keys), number, hashed(self.columns).alias(_HASH))
@@ -140,7 +143,6 @@ class RowComparison:
         return reduce(and_, (F.col(f"s.{n}").eqNullSafe(F.col(f"t.{n}")) for n in names))
 
 
-def _hashable(name: str, dtype: DataType) -> Column:
-    """Return a column that can be hashed: maps and variants as text."""
-    kind = dtype.simpleString()
-    return F.to_json(F.struct(name)) if "map<" in kind or "variant" in kind else F.col(name)
+def _hashable(value: Column, dtype: DataType) -> Column:
+    """Return a value that can be hashed: nested ones as text, as nulls inside would be skipped."""
+    return value_text(value, dtype) if isinstance(dtype, NESTED) else value

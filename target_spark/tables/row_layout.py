@@ -15,7 +15,7 @@ from shared.settings.texts import quoted
 from shared.spark.session import try_cast
 from target_spark.tables.table_changes import Projected
 
-_NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
+NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _COMPARABLE: tuple[tuple[type[T.DataType], ...], ...] = (
     (T.NumericType, T.StringType),
     (T.DateType, T.StringType),
@@ -45,7 +45,7 @@ def value_text(value: Column, dtype: T.DataType) -> Column:
     """Return the text of a value as in its record; for a nested value the JSON text."""
     if isinstance(dtype, TEXTS):
         return value
-    if isinstance(dtype, _NESTED):
+    if isinstance(dtype, NESTED):
         return json_column(value, dtype)
     if isinstance(dtype, _QUOTED):
         text = json_column(value, dtype)

@@ -96,6 +96,31 @@ def test_only_a_range_is_compared(delta_load: Make) -> None:
     assert load.rows() == [(1, 1), (2, 5), (3, 6), (4, 6), (5, 7), (6, 9)]
 
 
+def test_nulls_and_microseconds_differ_at_any_depth(delta_load: Make) -> None:
+    inside = (
+        "l array<string>, s struct<x: string>, m map<string, timestamp>, d array<decimal(20,9)>"
+    )
+    load = delta_load(f"id long, a string, b string, {inside}", keys=("id",), method="upsert")
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"a": "x"}, {"b": "x"}),
+        ({}, {"l": []}),
+        ({"l": []}, {"l": [None]}),
+        ({"l": [None]}, {}),
+        ({}, {"s": {"x": None}}),
+        ({"m": [("k", FIRST)]}, {"m": [("k", FIRST.replace(microsecond=1))]}),
+        ({"m": []}, {"m": [("k", None)]}),
+    ]
+    same = {"a": "", "l": ["x", None], "s": {"x": "y"}, "m": [("k", FIRST)], "d": [None, 1]}
+    first, last = (
+        [{"id": 0, **same}, *({"id": n, **pair[side]} for n, pair in enumerate(pairs, 1))]
+        for side in (0, 1)
+    )
+    load.load(first)
+    assert compare(load, first).left == ""
+    actual = compare(load, last)
+    assert actual.left == f"{len(pairs)} changed"
+
+
 def test_a_partial_input_deletes_nothing_without_consent(delta_load: Make) -> None:
     load = delta_load("id long, v string", keys=("id",), method="upsert", hard_delete=True)
     load.load([{"id": number, "v": "x"} for number in range(10)])
