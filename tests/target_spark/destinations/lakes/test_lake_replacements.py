@@ -11,8 +11,9 @@ from case_matrix import matrix
 from lake_loads import Load, struct
 
 from shared.errors import DestinationError
-from target_spark.core.load_plans import Layout
+from target_spark.core.load_plans import Backfill, Layout
 from target_spark.destinations.destination import RefusedByStoreError
+from target_spark.destinations.lakes.iceberg import iceberg_format
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import IcebergTransaction
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
@@ -116,6 +117,21 @@ def test_a_commit_while_a_table_is_overwritten_comes_before(
     assert len(snapshots) == 3
     parents = [row["parent_id"] for row in snapshots]
     assert parents == [None, *(row["snapshot_id"] for row in snapshots[:-1])]
+
+
+def test_a_commit_while_a_range_is_replaced_comes_before(
+    iceberg_load: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = iceberg_load("id long, v long", method="append-only", in_catalog=True)
+    load.load([{"id": 1, "v": 5}, {"id": 2, "v": 9}])
+    run = load.other(method="overwrite", backfill=Backfill("orders", "v", "5", "6"))
+    run.load([{"id": 3, "v": 5}])
+    before(iceberg_format, "_fast_forward", lambda: load.sql(INSERT), monkeypatch)
+    run.end()
+    expected = [row for row in load.rows() if row[1] != 5]
+    assert load.rows() == sorted([*expected, (3, 5)], key=repr)
+    assert len(expected) == 2
+    assert [row["name"] for row in load.sql("SELECT name FROM {t}.refs")] == ["main"]
 
 
 def test_a_table_that_is_changed_all_the_time_is_given_up(
