@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.maps.expressions.value_kinds import ANY, PYTHON, Kind
+from shared.maps.expressions.value_kinds import ANY, COMPUTED_DIGITS, PYTHON, Kind
 
 DEPTH = 200
 """Levels of lists and dicts in a result."""
@@ -42,7 +42,7 @@ def is_json(kind: Kind) -> bool:
 def storage(kind: Kind) -> pa.DataType:
     """Return the Arrow type of a column of results."""
     if kind.name == "decimal":
-        return pa.decimal128(_PRECISION, kind.scale)
+        return pa.decimal128(*(kind.digits or COMPUTED_DIGITS))
     return _STORAGE.get(kind.name, pa.string())
 
 
@@ -92,10 +92,11 @@ def _int(value: int, _: Kind) -> int:
 def _decimal(value: Decimal, kind: Kind) -> Decimal:
     if not value.is_finite():
         raise ValueError("the result is not a finite number")
-    if value.adjusted() < _PRECISION - kind.scale or not value:
-        value = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_EVEN, _EXACT)
-    if value and value.adjusted() >= _PRECISION - kind.scale:
-        raise OverflowError(f"the result does not fit into decimal({_PRECISION},{kind.scale})")
+    precision, scale = kind.digits or COMPUTED_DIGITS
+    if value.adjusted() < precision - scale or not value:
+        value = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_EVEN, _EXACT)
+    if value and value.adjusted() >= precision - scale:
+        raise OverflowError(f"the result does not fit into decimal({precision},{scale})")
     return value
 
 

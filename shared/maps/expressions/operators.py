@@ -22,7 +22,17 @@ from shared.maps.expressions.records import NEVER_EMPTY, as_read
 from shared.maps.expressions.sandbox import Meter
 from shared.maps.expressions.scalars import EXACT
 from shared.maps.expressions.syntax import nearest
-from shared.maps.expressions.value_kinds import ANY, BOOL, FLOAT, NUMBERS, PYTHON, STR, Kind, joined
+from shared.maps.expressions.value_kinds import (
+    ANY,
+    BOOL,
+    FLOAT,
+    NUMBERS,
+    PYTHON,
+    STR,
+    Kind,
+    data_type_of,
+    joined,
+)
 from shared.maps.expressions.values import (
     F,
     Fails,
@@ -216,8 +226,9 @@ def _comparable(left: Value, right: Value) -> bool:
 
 def _digits(value: Value) -> tuple[int, int]:
     """Return how many digits a number has before and after the point, or too many."""
-    if isinstance(value.data_type, T.DecimalType):
-        return value.data_type.precision - value.data_type.scale, value.data_type.scale
+    if value.kind.digits is not None:
+        precision, scale = value.kind.digits
+        return precision - scale, scale
     if value.kind.name in _LONGS:
         return (len(str(abs(value.constant))) if value.is_constant else _LONG_DIGITS), 0
     return _MOST_DIGITS + 1, 0
@@ -276,9 +287,11 @@ def is_none(value: Value) -> Value:
     """Return `value is None`."""
     if value.is_constant:
         return constant(value.constant is None)
-    if not value.kind.nullable and value.error is None:
+    seen = as_read(value)
+    # Python may raise if only it computes the value.
+    if seen.column is not None and not value.kind.nullable and value.error is None:
         return constant(False)
-    return computed(BOOL, lambda column: _is_null(column, value.data_type), as_read(value))
+    return computed(BOOL, lambda column: _is_null(column, value.data_type), seen)
 
 
 def _is_null(column: Column, data_type: T.DataType | None) -> Column:
@@ -396,9 +409,8 @@ def chosen(test: Value, body: Value, otherwise: Value) -> Value:
 
 def _one_type(kind: Kind, body: Value, otherwise: Value) -> bool:
     """Return whether the columns of two values of a kind also have one type."""
-    types = [value.data_type for value in (body, otherwise) if value.kind.name != "none"]
-    alike = None not in types and len({*types}) == 1
-    return alike or len(types) == 1 or not kind.holds("decimal")
+    kinds = [value.kind for value in (body, otherwise) if value.kind.name != "none"]
+    return len({*map(data_type_of, kinds)}) <= 1 or not kind.holds("decimal")
 
 
 def _branches(test: Thunk, body: Value, otherwise: Value) -> Thunk | None:

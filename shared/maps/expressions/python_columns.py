@@ -29,7 +29,13 @@ from shared.maps.expressions import (
 from shared.maps.expressions.arrow_results import is_json, storage
 from shared.maps.expressions.evaluator import Task, evaluated_inside
 from shared.maps.expressions.records import PATH, named
-from shared.maps.expressions.value_kinds import ANY, Kind, data_type_of, kind_of
+from shared.maps.expressions.value_kinds import (
+    ANY,
+    COMPUTED_DIGITS,
+    Kind,
+    data_type_of,
+    kind_of,
+)
 
 SENT = (
     arrow_results,
@@ -146,12 +152,22 @@ def arrival(data_type: T.DataType) -> Kind | None:
 
 
 def result_kind(kind: Kind, struct: T.StructType, reads: Iterable[str]) -> Kind:
-    """Return the kind that results need: `any` for a VARIANT, a decimal with all places read."""
-    types = (struct[name].dataType for name in reads)
-    scales = [decimal.scale for decimal in types if isinstance(decimal, T.DecimalType)]
+    """Return the kind that results need: `any` for a VARIANT, decimals with all places read."""
+    if kind.is_loose:
+        return ANY
+    columns = (kind_of(struct[name].dataType) for name in reads)
+    read = [decimal.digits for column in columns for decimal in column.decimals if decimal.digits]
+    precision, least = COMPUTED_DIGITS
+    return _with_digits(kind, (precision, max([least, *(scale for _, scale in read)])))
+
+
+def _with_digits(kind: Kind, digits: tuple[int, int]) -> Kind:
+    """Give decimals that Python computes their precision and scale."""
     if kind.name == "decimal":
-        return replace(kind, scale=max([kind.scale, *scales]))
-    return ANY if kind.is_loose else kind
+        return replace(kind, digits=kind.digits or digits)
+    item, values = (part and _with_digits(part, digits) for part in (kind.item, kind.values))
+    fields = tuple((name, _with_digits(part, digits)) for name, part in kind.fields)
+    return replace(kind, item=item, values=values, fields=fields)
 
 
 def result_type(kind: Kind) -> T.StructType:

@@ -6,7 +6,7 @@ Imports nothing of this project, so that it can be sent to workers by value.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
@@ -25,7 +25,7 @@ class Kind:
         item: Of the elements of a list, if they are all alike.
         fields: Of a dict that always has the same keys.
         values: Of the values of a dict with any keys, if they are all alike.
-        scale: Decimal places of the column of a decimal.
+        digits: Precision and scale of the column of a decimal; None if Python computes it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Kind:
     item: Kind | None = None
     fields: tuple[tuple[str, Kind], ...] = ()
     values: Kind | None = None
-    scale: int = 10
+    digits: tuple[int, int] | None = None
 
     def or_none(self) -> Kind:
         """Return the same kind, or None."""
@@ -57,6 +57,14 @@ class Kind:
         """Return whether it is of a kind, or holds one at any depth."""
         return self.name == name or any(part.holds(name) for part in self.parts)
 
+    @property
+    def decimals(self) -> Iterator[Kind]:
+        """Yield the kinds of the decimals that it is or holds at any depth."""
+        if self.name == "decimal":
+            yield self
+        for part in self.parts:
+            yield from part.decimals
+
     def __str__(self) -> str:
         return f"{self.name} or None" if self.nullable and self.name != "none" else self.name
 
@@ -73,6 +81,8 @@ TIMEDELTA = Kind("timedelta")
 ANY = Kind("any", nullable=True)
 
 NUMBERS = frozenset({"bool", "int", "float", "decimal"})
+COMPUTED_DIGITS = (38, 10)
+"""Precision and scale of decimals that Python computes, at least."""
 
 
 def kind_of(data_type: T.DataType, *, nullable: bool = True) -> Kind:
@@ -89,6 +99,8 @@ def kind_of(data_type: T.DataType, *, nullable: bool = True) -> Kind:
     if isinstance(data_type, T.MapType):
         values = kind_of(data_type.valueType, nullable=data_type.valueContainsNull)
         return Kind("dict", nullable, values=values)
+    if isinstance(data_type, T.DecimalType):
+        return replace(DECIMAL, nullable=nullable, digits=(data_type.precision, data_type.scale))
     for of, kind in _SCALARS:
         if isinstance(data_type, of):
             return replace(kind, nullable=nullable or kind.nullable)
@@ -99,7 +111,6 @@ _SCALARS: tuple[tuple[type[T.DataType], Kind], ...] = (
     (T.NullType, NONE),
     (T.VariantType, ANY),
     (T.BooleanType, BOOL),
-    (T.DecimalType, DECIMAL),
     (T.IntegralType, INT),
     (T.FractionalType, FLOAT),
 )
@@ -121,7 +132,7 @@ def data_type_of(kind: Kind) -> T.DataType:
     Dates and times are stored as such; a kind that depends on the record is a VARIANT.
     """
     if kind.name == "decimal":
-        return T.DecimalType(38, kind.scale)
+        return T.DecimalType(*(kind.digits or COMPUTED_DIGITS))
     if kind.item is not None:
         return T.ArrayType(data_type_of(kind.item), True)
     if kind.fields:
@@ -173,5 +184,6 @@ def _joined(one: Kind | None, other: Kind | None) -> Kind | None:
     pairs = zip(one.fields, other.fields, strict=True)
     fields = tuple((name, _joined(a, b) or ANY) for (name, a), (_, b) in pairs)
     item, values = _joined(one.item, other.item), _joined(one.values, other.values)
-    kind = replace(one, nullable=nullable, item=item, values=values, fields=fields)
+    digits = one.digits if one.digits == other.digits else None
+    kind = Kind(one.name, nullable, item, fields, values, digits)
     return ANY if any(part.name == "any" for part in kind.parts) else kind

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from comparing import EACH_SHARE, share_of
+from comparing import EACH_SHARE, differences_without_spark, share_of
 from compiled_oracle import (
     ERROR,
     alike,
@@ -289,6 +289,7 @@ EXPRESSIONS = [
         for name in ("day", "at", "wall", "raw", "span", "code", "rate")
     ),
     *("ok == 1", "[ok][0]", "[1, name] == 5", "name < 'b' < other", "len(item)", "sizes[id - 1]"),
+    *("(name * 2) is None", "(name * 2) != None", "(other * 2) is None"),
 ]
 
 
@@ -308,6 +309,51 @@ def test_records_are_python_s_without_spark() -> None:
     assert differences_over_arrow(ROWS, names, EXPRESSIONS, records) == []
 
 
+DIGITS = [(38, 0), (38, 6), (38, 18), (10, 2)]
+DECIMALS = T.StructType(
+    [
+        T.StructField("ok", T.BooleanType()),
+        *(T.StructField(f"d{s}", T.DecimalType(p, s)) for p, s in DIGITS),
+        *(T.StructField(f"l{s}", T.ArrayType(T.DecimalType(p, s))) for p, s in DIGITS),
+        *(
+            T.StructField(f"o{s}", T.StructType([T.StructField("k", T.DecimalType(p, s))]))
+            for p, s in DIGITS
+        ),
+    ]
+)
+OF_DECIMALS = [
+    text.format(s)
+    for _, s in DIGITS
+    for text in (
+        *("d{0} or None", "d{0} if ok else None", "d{0} or l{0}[0]", "d{0} or d{0} or None"),
+        *("l{0}[0]", "l{0} or None", "o{0} if ok else None", "o{0}.get('k') or None"),
+        *("[d{0}]", "d2 or d{0}", "(d{0} or None) == d{0}", "(d{0} if ok else None) is None"),
+    )
+]
+
+
+def _decimals(sign: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"ok": sign < 0}
+    for precision, scale in DIGITS:
+        most = Decimal((int(sign < 0), (9,) * precision, -scale))
+        row |= {f"d{scale}": most if sign else None, f"l{scale}": [most], f"o{scale}": {"k": most}}
+    return row
+
+
+OF_ALL_DIGITS = [_decimals(1), _decimals(-1), _decimals(0)]
+
+
+@pytest.mark.spark
+def test_decimals_keep_their_digits(spark: Any) -> None:
+    assert differences(spark, OF_ALL_DIGITS, Names(DECIMALS), OF_DECIMALS) == []
+
+
+def test_decimals_keep_their_digits_without_spark() -> None:
+    names = Names(DECIMALS)
+    assert differences_over_arrow(OF_ALL_DIGITS, names, OF_DECIMALS) == []
+    assert differences_without_spark(DECIMALS, OF_DECIMALS, OF_ALL_DIGITS) == []
+
+
 LEFT = {
     *("price in [3.5, id]", "price > 3.4", "price or cost", "cost > 10000000000000000000"),
     *("'x' if ok else id", "name and id", "1 < id < 3 or name", "ok and name", "ok or name"),
@@ -321,6 +367,7 @@ LEFT = {
     *("items[0]['day'] is None", "items[id]['count'] or 5", "[id, id + 1]", "(name, other)"),
     *("{'a': id, 'b': name}", "[name] if ok else [other]", "{'a': [id]}", "[[id], [2]]"),
     *("{'a': {'b': 1, 'c': id}}['a']['c']", "[id][0]", "{'a': id}['a']", "[ok][0]"),
+    *("(name * 2) is None", "(name * 2) != None", "(other * 2) is None"),
 }
 
 

@@ -154,7 +154,7 @@ def test_what_fails_for_every_record_is_told_at_once(text: str, message: str) ->
             (data_type, kind_of(data_type))
             for data_type in (T.DateType(), T.BinaryType(), T.TimeType(), T.DayTimeIntervalType())
         ),
-        (T.DecimalType(5, 2), Kind("decimal", True)),
+        (T.DecimalType(5, 2), Kind("decimal", True, digits=(5, 2))),
         (T.VariantType(), Kind("any", True)),
         (
             T.ArrayType(T.MapType(T.StringType(), T.FloatType())),
@@ -192,11 +192,39 @@ def test_forms_and_types_of_results_fit(kind: Kind) -> None:
     assert data_type_of(form) == result
 
 
+@pytest.mark.parametrize("digits", [(38, 0), (38, 6), (38, 18), (10, 2)], ids=str)
+def test_decimals_of_columns_keep_their_type(digits: tuple[int, int]) -> None:
+    own, other = T.DecimalType(*digits), T.DecimalType(20, 12)
+    struct = T.StructType(
+        [
+            T.StructField("d", own),
+            T.StructField("e", own),
+            T.StructField("other", other),
+            T.StructField("l", T.ArrayType(own)),
+            T.StructField("o", T.StructType([T.StructField("k", own)])),
+            T.StructField("ok", T.BooleanType()),
+            T.StructField("s", T.StringType()),
+        ]
+    )
+    results = {
+        **dict.fromkeys(("d or None", "d or e", "d or e or None", "d if ok else None"), own),
+        **dict.fromkeys(("l[0]", "l[0] or d", "o.get('k') or None", "d if s * 2 else None"), own),
+        **{"l or None": T.ArrayType(own), "o if ok else None": struct["o"].dataType},
+        "d or other": T.DecimalType(38, max(digits[1], 12)),
+        "[d, e]": T.ArrayType(own),
+        "[o.get('k') * 2]": T.ArrayType(T.DecimalType(38, max(digits[1], 10))),
+    }
+    names = Names(struct)
+    assert {t: plan(parse(t, WHERE), names, WHERE).data_type for t in results} == results
+
+
 def test_decimals_keep_the_places_of_what_they_are_made_of() -> None:
     decimal = Kind("decimal")
-    assert python_columns.result_kind(decimal, STRUCT, ["d", "e"]) == Kind("decimal", scale=18)
-    assert python_columns.result_kind(decimal, STRUCT, ["s"]) == Kind("decimal", scale=10)
-    assert data_type_of(Kind("decimal", scale=18)) == T.DecimalType(38, 18)
+    assert python_columns.result_kind(decimal, STRUCT, ["d", "e"]) == Kind(
+        "decimal", digits=(38, 18)
+    )
+    assert python_columns.result_kind(decimal, STRUCT, ["s"]) == Kind("decimal", digits=(38, 10))
+    assert data_type_of(Kind("decimal", digits=(38, 18))) == T.DecimalType(38, 18)
 
 
 def test_what_travels_needs_nothing_of_ours() -> None:
