@@ -468,7 +468,7 @@ COMMAND_SECONDS = 60
 _REFERENCE = re.compile(r"(env|file|cmd):(.+)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 # Among options of Java and Spark, `file:` may as well be a URL.
-_SECRET_OPTION = re.compile(r"passw|pwd|secret|token|credential|jaas|key", re.IGNORECASE)
+_SECRET_OPTION = re.compile(r"passw|pwd|secret|token|credential|jaas|key|salt", re.IGNORECASE)
 
 
 def with_secrets(
@@ -503,6 +503,11 @@ def with_secrets(
                 return secret(value)
             except ValueError as error:
                 problems.append(f"{setting_place(path)}: {error}")
+        elif is_secret and isinstance(value, str) and _has_secret_name(path):
+            # A job fills `${NAME}` in, and its programs have the variable, too.
+            for text in filter(None, variables.values()):
+                if text in value:
+                    hide(text)
         return value
 
     resolved: dict[str, Any] = filled(schema, settings, (), is_secret=False)
@@ -513,9 +518,14 @@ def with_secrets(
 
 def _is_reference(schema: Schema, value: str, path: Location) -> bool:
     is_option = value.startswith("file:") and isinstance(schema.get("type"), list)
-    if is_option and not _SECRET_OPTION.search(str(path[-1])):
+    if is_option and not _has_secret_name(path):
         return False
     return _REFERENCE.fullmatch(value) is not None
+
+
+def _has_secret_name(path: Location) -> bool:
+    name = next((part for part in reversed(path) if isinstance(part, str)), "")
+    return _SECRET_OPTION.search(name) is not None
 
 
 def secret_of(text: str, variables: Mapping[str, str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 WIDTH = 80
 _GAP = "  "
@@ -55,9 +56,12 @@ _secrets: set[str] = set()
 
 
 def hide(secret: str) -> None:
-    """Hide a secret from now on, as text, in JSON and in HTML."""
+    """Hide a secret from now on, also in JSON, quoted by Python, in HTML, and on one line."""
     if len(secret) >= SHORTEST:
-        _secrets.update((secret, json.dumps(secret)[1:-1], html.escape(secret)))
+        quoted = (json.dumps(secret, ensure_ascii=ascii) for ascii in (True, False))
+        forms = {secret, *(text[1:-1] for text in (*quoted, repr(secret))), html.escape(secret)}
+        joined = {" ".join(secret.split()), " ".join(secret.splitlines())}
+        _secrets.update(form for form in forms | joined if len(form) >= SHORTEST)
 
 
 def without_secrets(text: str) -> str:
@@ -66,3 +70,12 @@ def without_secrets(text: str) -> str:
         return text
     longest_first = sorted(map(re.escape, _secrets), key=len, reverse=True)
     return re.sub("|".join(longest_first), "***", text)
+
+
+def without_secrets_inside(value: Any) -> Any:
+    """Return the same with `***` in its texts: numbers may have the digits of a secret."""
+    if isinstance(value, Mapping):
+        return {key: without_secrets_inside(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [*map(without_secrets_inside, value)]
+    return without_secrets(value) if isinstance(value, str) else value

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from shared.errors import SingerSparkError
-from shared.settings.texts import printable, without_secrets
+from shared.settings.texts import printable, without_secrets, without_secrets_inside
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -100,7 +100,7 @@ class Console:
 
     def write_line(self, text: str) -> None:
         """Write a line, or lines, that stay; it cannot steer a terminal."""
-        self.write_styled(printable(text, _IN_LINES))
+        self.write_styled(printable(without_secrets(text), _IN_LINES))
 
     def write_styled(self, text: str) -> None:
         """Write lines that stay, which may have colors, in one piece."""
@@ -113,7 +113,7 @@ class Console:
         """Write, or replace, the live lines."""
         with self._lock:
             up = f"\x1b[{len(lines) - 1}A" if len(lines) > 1 else ""
-            text = "\n".join(map(printable, lines))
+            text = "\n".join(printable(without_secrets(line)) for line in lines)
             self._write(f"{_CLEAR}{text}{up}\r")
             self._has_live_lines = True
 
@@ -134,7 +134,7 @@ class Console:
     def _write(self, text: str) -> None:
         # Without stderr it cannot be reported.
         with contextlib.suppress(OSError, ValueError):
-            self.stream.write(without_secrets(text))
+            self.stream.write(text)
             self.stream.flush()
 
 
@@ -187,7 +187,7 @@ class LineFormatter(logging.Formatter):
         """Write one record; a traceback follows on lines of its own."""
         is_own = record.name.split(".", maxsplit=1)[0] in (*_OUR_PACKAGES, self.program)
         record.source = self.program if is_own else record.name
-        return printable(super().format(record), _IN_LINES)
+        return printable(without_secrets(super().format(record)), _IN_LINES)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Write the message on one line, also if names in it hold line ends."""
@@ -248,7 +248,12 @@ class JsonFormatter(logging.Formatter):
             data["metric_info"] = metric
         if record.exc_info and record.exc_info[0]:
             data["exception"] = _exception_data(record.exc_info[0], *record.exc_info[1:])
-        return json.dumps(data, default=str, separators=(",", ":"))
+        data = without_secrets_inside(data)
+        return json.dumps(data, default=_other_json, separators=(",", ":"))
+
+
+def _other_json(value: object) -> str:
+    return without_secrets(str(value))
 
 
 def _exception_data(

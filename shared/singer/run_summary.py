@@ -24,7 +24,7 @@ from typing import Any
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where, error_text
 from shared.settings.about import version
 from shared.settings.kinds import TEXT, Schema, setting
-from shared.settings.texts import without_secrets
+from shared.settings.texts import without_secrets_inside
 from shared.singer.datasets import Dataset, RunObserver
 from shared.singer.logs import CONSOLE, mark_run
 from shared.singer.run_report import html_report, last_success_in, metrics_text, run_lines
@@ -285,7 +285,7 @@ class RunSummary:
             started, ended = (
                 datetime.fromtimestamp(at, timezone.utc) for at in (self._started_at, now)
             )
-            return {
+            facts = {
                 "format": FORMAT,
                 "program": self._program,
                 "program_version": version(),
@@ -301,6 +301,7 @@ class RunSummary:
                 "columns": dict(self._columns),
                 "timeline": {"step_seconds": self._timeline.step, "rows": self._timeline.rows},
             }
+            return dict(without_secrets_inside(facts))
 
     def _tell(self, tell: Callable[[RunObserver], None]) -> None:
         for observer in self._observers:
@@ -404,7 +405,6 @@ def _text_of(path: str) -> str:
 
 def write_file(text: str, path: str, option: str) -> None:
     """Replace a file in one step; write to what is there if it is no file, such as a FIFO."""
-    text = without_secrets(text)
     try:
         if Path(path).exists() and not Path(path).is_file():
             # Without a reader, opening a FIFO would block.

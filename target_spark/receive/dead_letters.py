@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from shared.errors import DestinationError, Where
+from shared.settings.texts import without_secrets
 from shared.singer.messages import schema_line
 from shared.storage.access import NO_OPTIONS, StorageOptions, delete, make_durable
 from shared.storage.files import open_output
@@ -87,8 +88,7 @@ class DeadLetters:
         """
         now = self._now()
         letters = (
-            _letter(line.data, {"line": line.line, "reason": line.reason, "time": now}, line.stream)
-            for line in lines
+            _letter(line.data, _why(line.reason, line.line, now), line.stream) for line in lines
         )
         schema = schema_line(STREAM, SCHEMA, ())
         self._write(f"{self.run_id}-line-{number:06d}", chain([schema], letters))
@@ -130,7 +130,7 @@ def _batch_lines(
     stream = batch.stream
     started: set[str] = set()
     for reject, original in outcome:
-        why = {"reason": reject.reason, "line": reject.line, "time": now}
+        why = _why(reject.reason, reject.line, now)
         is_staged = reject.file in staged
         if not is_staged:
             why["file"] = shown(reject.file)
@@ -142,6 +142,10 @@ def _batch_lines(
             keys = () if line is None else stream.key_properties
             yield schema_line(name, SCHEMA if line is None else stream.schema, keys)
         yield _letter(original, why, stream.stream) if line is None else line
+
+
+def _why(reason: str, line: int | None, now: str) -> dict[str, Any]:
+    return {"reason": without_secrets(reason), "line": line, "time": now}
 
 
 def _message(stream: str, record: bytes, version: int | None) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import logging
 import time
@@ -17,8 +16,9 @@ from shared.cli import read_settings
 from shared.errors import InvalidSettingsError
 from shared.settings.about import Program
 from shared.settings.loading import secret_of, with_secrets, with_variables
+from shared.settings.texts import hide, without_secrets
 from shared.singer.logs import Console, ConsoleHandler, JsonFormatter, LineFormatter
-from shared.singer.run_summary import write_file
+from shared.singer.run_summary import summarized
 from tools.docs import programs
 
 SECRET = "hunter2"
@@ -160,7 +160,7 @@ def test_a_command_runs_once_and_only_if_its_setting_counts(
 
 
 def test_no_text_for_people_shows_a_secret(tmp_path: Path) -> None:
-    secret = 'pa"ss & <word>'
+    secret = 'pa"ss & <w0rd>'
     with_secrets(programs()[0].schema, {"spark": {"remote": "env:A"}}, {"A": secret, "B": "x"})
     stream = StringIO()
     handler = ConsoleHandler(Console(stream))
@@ -169,11 +169,57 @@ def test_no_text_for_people_shows_a_secret(tmp_path: Path) -> None:
     for formatter in (LineFormatter("tap-spark"), JsonFormatter("tap-spark")):
         handler.setFormatter(formatter)
         handler.emit(record)
-    write_file(json.dumps({"error": str(error)}), str(tmp_path / "a.json"), "--summary")
-    write_file(f"<p>{html.escape(str(error))}</p>", str(tmp_path / "a.html"), "--report")
-    texts = [stream.getvalue(), *(path.read_text() for path in tmp_path.iterdir())]
-    assert [text.count("FATAL: *** is wrong") for text in texts] == [2, 1, 1]
-    assert not any("word" in text for text in texts)
+    told = Told()
+    with pytest.raises(RuntimeError), summarized("tap-spark", *_files(tmp_path)) as summary:
+        summary.observe([told])
+        raise error
+    texts = [stream.getvalue(), str(told.facts), *(path.read_text() for path in tmp_path.iterdir())]
+    assert [text.count("FATAL: *** is wrong") for text in texts] == [2, 1, 1, 1]
+    assert not any("w0rd" in text for text in texts)
+
+
+class Told:
+    """An observer that keeps what it is told at the end."""
+
+    facts: Any = None
+
+    def ended(self, facts: Any) -> None:
+        self.facts = facts
+
+
+def _files(folder: Path) -> tuple[str, str]:
+    return str(folder / "a.json"), str(folder / "a.html")
+
+
+def test_numbers_with_the_digits_of_a_secret_stay(tmp_path: Path) -> None:
+    hide("123456")
+    with summarized("tap-spark", *_files(tmp_path)) as summary:
+        summary.add("orders", sent=123456)
+        summary.note("orders", error="no 123456")
+    facts = json.loads((tmp_path / "a.json").read_text())["streams"]["orders"]
+    assert facts == {"sent": 123456, "error": "no ***"}
+    record = logging.LogRecord("a", logging.ERROR, "", 1, "PIN %s", ("123456",), None)
+    record.process = 123456
+    actual = json.loads(JsonFormatter("tap-spark").format(record))
+    assert (actual["pid"], actual["message"]) == (123456, "PIN ***")
+
+
+@pytest.mark.parametrize("secret", ["a ü key", "-----BEGIN\nab  cd\n-----END\n", 'it\'s "so"\\'])
+def test_every_form_of_a_secret_is_hidden(secret: str) -> None:
+    hide(secret)
+    forms = (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret))
+    for text in (secret, *forms, " ".join(secret.split()), " ".join(secret.splitlines())):
+        assert without_secrets(text).strip("'\" \n") == "***"
+
+
+def test_what_a_job_filled_in_is_hidden_under_names_of_secrets() -> None:
+    target = programs()[1].schema
+    config = {"token": "Bearer hunter2", "tables": ["customers"], "password": "postgres"}
+    variables = {"TOKEN": SECRET, "TABLE": "customers", "EMPTY": ""}
+    settings = {"stream_map_config": config, "jdbc": {"password": "s3cr3t-pw"}}
+    assert with_secrets(target, settings, {**variables, "P": "s3cr3t-pw"}) == settings
+    text = "hunter2 s3cr3t-pw customers postgres"
+    assert without_secrets(text) == "*** *** customers postgres"
 
 
 def test_a_command_does_not_read_the_messages() -> None:

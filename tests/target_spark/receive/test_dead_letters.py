@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.formats.json_lines import LineReader
+from shared.settings.texts import hide
 from target_spark.convert.task_reports import read_rejects, reject_line
 from target_spark.core.events import LineRejected, RecordsSeen
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
@@ -43,6 +44,13 @@ def test_rejects_come_back_as_they_were(tmp_path_factory, original, reason, line
     reject = Reject("file", line, reason)
     path.write_bytes(reject_line(reject, original) * 2)
     assert list(read_rejects(str(path))) == [(reject, original.rstrip(b"\r\n"))] * 2
+
+
+def test_reasons_show_no_secret(tmp_path, monkeypatch):
+    monkeypatch.setattr("shared.settings.texts._secrets", set())
+    hide("hunter2")
+    DeadLetters(str(tmp_path), "r").write_lines(1, [LineRejected(b"no", 1, "no 'hunter2'")])
+    assert letters(tmp_path)[1]["record"]["reason"] == "no '***'"
 
 
 def test_rows_of_batch_files_become_records(tmp_path):
