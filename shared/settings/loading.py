@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import os
 import re
@@ -32,6 +33,8 @@ from shared.settings.checking import (
     setting_place,
 )
 from shared.settings.texts import hide
+
+_log = logging.getLogger(__name__)
 
 LARGEST = 256 << 20
 
@@ -184,6 +187,9 @@ DOTENV = Path(".env")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
 _BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
 _DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
+_DOTENV_NAME = re.compile(r"\s*(?:export\s+)?[A-Za-z_][\w.]*\s*")
+_OPEN_QUOTE = re.compile(r"""'[^']*|"(?:[^"\\]|\\.)*\\?""", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\n|\r")
 _NOT_SETTINGS = frozenset({"LOGLEVEL", "LOG_FORMAT"})
 
 
@@ -325,11 +331,18 @@ def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 def read_dotenv(path: Path) -> dict[str, str]:
     """Read `KEY=VALUE` lines; with quotes, `export` and comments, without expansion.
 
+    Values in quotes may have several lines. A name alone, as Docker allows it, is left out with a
+    warning.
+
     Raises:
         ValueError: The file cannot be read, or a line not understood; names file and line.
     """
+    names: list[int] = []
     try:
-        return dict(_dotenv_pairs(read_whole(path).decode()))
+        variables = dict(_dotenv_pairs(read_whole(path).decode("utf-8-sig"), names))
+        if names:
+            _warn_once(f"'{path}': line {names[0]} has a name without =VALUE: it is left out")
+        return variables
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -341,14 +354,28 @@ def read_dotenv(path: Path) -> dict[str, str]:
     raise ValueError(f"{str(path)!r}: {reason}")
 
 
-def _dotenv_pairs(text: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text.splitlines(), start=1):
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning("%s", text)
+
+
+def _dotenv_pairs(text: str, names: list[int]) -> Iterator[tuple[str, str]]:
+    """Yield names and values; add the numbers of lines that have a name alone."""
+    lines = enumerate(_LINE_END.split(text), start=1)
+    for number, line in lines:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _DOTENV_LINE.match(line)
+        if match is None and _DOTENV_NAME.fullmatch(line):
+            names.append(number)
+            continue
         if match is None:
-            raise ValueError(f"line {number} is not KEY=VALUE")
-        yield match.group(1), _dotenv_value(match.group(2), number)
+            text = "mend it, or begin it with # to leave it out"
+            raise ValueError(f"line {number} is not KEY=VALUE: {text}")
+        value = line[match.start(2) :]
+        while _OPEN_QUOTE.fullmatch(value) and (following := next(lines, None)):
+            value += f"\n{following[1]}"
+        yield match[1], _dotenv_value(value.rstrip(), number)
 
 
 def _dotenv_value(text: str, number: int) -> str:
@@ -356,13 +383,14 @@ def _dotenv_value(text: str, number: int) -> str:
     if quote not in ("'", '"'):
         return re.sub(r"(^|\s+)#.*$", "", text)
     pattern = r"'([^']*)'" if quote == "'" else r'"((?:[^"\\]|\\.)*)"'
-    match = re.fullmatch(pattern + r"\s*(?:#.*)?", text)
+    match = re.fullmatch(pattern + r"\s*(?:#.*)?", text, re.DOTALL)
     if match is None:
-        raise ValueError(f"line {number} has no closing quote")
+        text = "close it before the end or a comment, or use the other quotes"
+        raise ValueError(f"line {number} has no closing quote: {text}")
     if quote == "'":
         return match.group(1)
     escapes = {"n": "\n", "t": "\t", "r": "\r"}
-    return re.sub(r"\\(.)", lambda escape: escapes.get(escape[1], escape[1]), match.group(1))
+    return re.sub(r"\\([^\n])", lambda escape: escapes.get(escape[1], escape[1]), match.group(1))
 
 
 def environment_settings(

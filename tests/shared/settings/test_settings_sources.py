@@ -352,7 +352,7 @@ class TestEnvironment:
 
 class TestDotenv:
     def read(self, folder: Path, text: str) -> dict[str, str]:
-        (folder / ".env").write_text(text)
+        (folder / ".env").write_text(text, encoding="utf-8")
         return read_dotenv(folder / ".env")
 
     def test_missing_file_is_empty(self, tmp_path: Path) -> None:
@@ -375,17 +375,28 @@ class TestDotenv:
             ("A=b=c", "b=c"),
             ('A=[{"x": "y z"}]', '[{"x": "y z"}]'),
             ("A='[{\"x\": 1}]'", '[{"x": 1}]'),
+            ("A='--- KEY\n b  \n#c\n---'  # d", "--- KEY\n b  \n#c\n---"),
+            ('A="b\n\\"c\\"\\\\"', 'b\n"c"\\'),
+            ("A=b\x0c\x85c\u2028d", "b\x0c\x85c\u2028d"),
             ("A=$HOME", "$HOME"),
         ],
     )
     def test_lines(self, tmp_path: Path, line: str, value: str) -> None:
         assert self.read(tmp_path, f"# head\n\n{line}\n") == {"A": value}
 
+    def test_files_of_notepad_and_docker(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(2):
+            assert self.read(tmp_path, "\ufeffA=b\nB\nexport C\nD=e\n") == {"A": "b", "D": "e"}
+        (warning,) = caplog.messages
+        assert warning == f"'{tmp_path / '.env'}': line 2 has a name without =VALUE: it is left out"
+
     def test_names_with_dots(self, tmp_path: Path) -> None:
         text = "X_SPARK__CONF__spark.a.b=1\n"
         assert self.read(tmp_path, text) == {"X_SPARK__CONF__spark.a.b": "1"}
 
-    @pytest.mark.parametrize("line", ["nonsense", "1A=b", "=b", 'A="b', "A='b", "A='b'c"])
+    @pytest.mark.parametrize("line", ["no sense", "1A=b", "=b", 'A="b', "A='b", "A='b'c"])
     def test_bad_lines_are_named(self, tmp_path: Path, line: str) -> None:
         with pytest.raises(ValueError, match="line 2"):
             self.read(tmp_path, f"A=b\n{line}\n")
