@@ -310,10 +310,10 @@ class Maker:
             value = Computed(label, sql.data_type, sql.value, sql.error, frozenset(sql.reads))
             return Cell("", sql.data_type, computed=value)
         names = {node.id for node in ast.walk(definition.tree) if isinstance(node, ast.Name)}
-        key = (definition.text, own if "self" in names else None)
+        key = (definition.text, name if "self" in names else None)
         if key in self._cells:
             return self._cells[key]
-        planned = plan(definition, replace(self.names, own=own), where)
+        planned = plan(definition, replace(self.names, own=name), where)
         self._note(planned, where)
         computed = None if planned.source else replace(planned, label=label)
         cell = Cell("", planned.data_type, path=planned.source, computed=computed)

@@ -225,10 +225,14 @@ class _Compiler:
 
     def _unknown(self, name: str) -> str:
         names = [*self._columns, *SPECIAL_NAMES, "self", *sorted(FUNCTION_NAMES)]
+        own = self._names.own
+        text = "a filter has none"
+        if own is not None:
+            text = f"the record has no property '{own}'{nearest(own, list(self._columns))}"
         texts = {
             **dict.fromkeys(FUNCTION_NAMES, f"'{name}' is a function: call it"),
             **dict.fromkeys(MODULES, f"'{name}' is a module, not a value"),
-            "self": f"unknown name 'self': the record has no property '{self._names.own}'",
+            "self": f"unknown name 'self': {text}",
             "fake": "unknown name 'fake': it needs the extra 'faker'",
         }
         return texts.get(name, f"unknown name '{name}'{nearest(name, names)}")

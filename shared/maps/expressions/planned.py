@@ -163,11 +163,12 @@ def _task(
     fake: personal.FakeSettings | None = None,
 ) -> Task:
     ordered = tuple(name for name in names.struct.names if name in reads)
+    is_own = "self" in _named(expression.tree) and names.own in names.struct.names
     portable = PortableExpression(
         # On lines of its own: it may end in a comment.
         text=f"bool((\n{expression.text}\n))" if truth else expression.text,
         columns=ordered,
-        own=names.own if "self" in _named(expression.tree) else None,
+        own=names.own if is_own else None,
         fixed={
             "config": dict(names.config),
             "__stream_name__": names.stream,

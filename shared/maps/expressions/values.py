@@ -140,7 +140,7 @@ class Names:
         config: `stream_map_config`.
         stream: Name of the output stream (`__stream_name__`).
         original: Name of the source stream (`__original_stream_name__`).
-        own: The property that is computed (`self`), if the record has it.
+        own: The property that is computed (`self`), which the record may lack; None for filters.
         faker: `faker_config`; None if `fake` is not available.
     """
 

@@ -122,6 +122,16 @@ class TestWhichStreams:
         with pytest.raises(SettingsError, match="two outputs of 'orders' have the name 'x'"):
             planned({"orders": {"__alias__": "x"}, "x": {"__source__": "orders"}})
 
+    def test_self_of_a_property_that_is_mistyped(self) -> None:
+        with pytest.raises(
+            SettingsError, match=r"maps.orders.emial': .* 'emial' \(nearest: 'email'"
+        ):
+            planned({"orders": {"emial": "mask(self)"}})
+        with pytest.raises(SettingsError, match="a filter has none"):
+            planned({"orders": {"__filter__": "self > 1"}})
+        # A name that a comprehension binds.
+        assert planned({"orders": {"new": "[self + 1 for self in [id]]"}}) != ()
+
     def test_two_streams_under_one_name(self) -> None:
         maps = {"*": {"__alias__": "all"}}
         actual = {stream: planned(maps, stream=stream) for stream in ("a", "b")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from compiled_oracle import WHERE, value_of
 from pyspark.sql import types as T  # noqa: N812
@@ -25,6 +27,12 @@ STRUCT = T.StructType(
     ]
 )
 NAMES = Names(STRUCT, {"salt": "x", "n": 0}, "orders", "orders", own="total")
+
+
+def test_self_is_of_no_property() -> None:
+    near = "unknown name 'self': the record has no property 'prise' (nearest: 'price')"
+    assert near in message("mask(self)", replace(NAMES, own="prise"))
+    assert "'self': a filter has none" in message("self > 1", replace(NAMES, own=None))
 
 
 def message(text: str, names: Names = NAMES) -> str:
