@@ -332,13 +332,18 @@ def summarized(
             differs much.
 
     Raises:
-        SettingsError: There is no JSON file to compare with.
+        SettingsError: There is no JSON file to compare with, or no folder for a file.
         DestinationError: A file cannot be written; not if the run has failed anyway.
     """
     if warn_drift and summary is None:
         raise SettingsError(
             "--warn-drift compares with the last --summary", hint="give --summary FILE, too"
         )
+    options = {"--summary": summary, "--report": report, "--metrics-file": metrics}
+    for option, path in options.items():
+        if path is not None and not Path(path).parent.is_dir():
+            where, hint = Where(file=path), f"make it, or give {option} another file"
+            raise SettingsError("its folder does not exist", where=where, hint=hint)
     last = None if summary is None else _baseline_in(summary)
     last_success = None if metrics is None else last_success_in(_text_of(metrics))
 

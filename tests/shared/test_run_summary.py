@@ -12,7 +12,7 @@ from full_disks import largest_file
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import DestinationError, RecordError, Where
+from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.singer.logs import CONSOLE
 from shared.singer.run_summary import (
     FORMAT,
@@ -68,11 +68,21 @@ def test_a_failed_run(tmp_path: Path, error: BaseException, code: int, text: str
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    path = str(tmp_path / "missing" / "run.json")
+    path = str(tmp_path)
     with pytest.raises(DestinationError, match="--summary"), summarized("p", path):
         pass
     with pytest.raises(RecordError), summarized("p", path):
         raise RecordError("the reason why the run failed")
+
+
+@pytest.mark.parametrize(("option", "place"), [("summary", 0), ("report", 1), ("metrics-file", 2)])
+def test_a_folder_that_is_missing_is_told_before_the_run(
+    tmp_path: Path, option: str, place: int
+) -> None:
+    files = [str(tmp_path / "missing" / "run") if at == place else None for at in range(3)]
+    text = rf"missing/run': its folder does not exist \(make it, or give --{option} another file"
+    with pytest.raises(SettingsError, match=text), summarized("p", *files[:2], metrics=files[2]):
+        pytest.fail("the run has begun")
 
 
 def test_a_full_disk_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
