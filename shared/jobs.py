@@ -29,7 +29,14 @@ import singer_spark
 from shared.cli import CHOSEN_CODE, FILE, docs_command, run_main, with_options
 from shared.errors import AlreadyRunningError, ClosedPipeError, DestinationError, SourceError, Where
 from shared.settings.about import Program, version
-from shared.settings.job_file import SCHEMA, NamedJob, Settings, job_of, read_job_file
+from shared.settings.job_file import (
+    SCHEMA,
+    NamedJob,
+    Settings,
+    check_names,
+    job_of,
+    read_job_file,
+)
 from shared.settings.texts import printable, text_table
 from shared.singer.platform import run_to_exit
 from shared.singer.run_report import html_report
@@ -476,8 +483,11 @@ def runs_command(
     *, file: str | None, job: str | None, environment: str | None, limit: int, as_json: bool
 ) -> None:
     """List the runs of a job FILE, the last one first; only those of JOB, if given."""
-    runs = runs_in(read_job_file(file).runs, job, environment)
+    jobs = read_job_file(file)
+    runs = runs_in(jobs.runs, job, environment)
     rows = [_facts(path, run) for (path, run), _ in zip(runs, range(limit), strict=False)]
+    if not rows:
+        check_names(jobs, job, environment)
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))

@@ -499,7 +499,7 @@ def holds_secret(schema: Schema) -> bool:
 def _shown(schema: Schema, path: Location, value: Json) -> str:
     names = [part for part in path if isinstance(part, str)]
     is_secret = holds_secret(schema) or (names and _SECRET_NAME.search(names[-1]))
-    is_plain = not isinstance(value, (Mapping, list, tuple))
+    is_plain = value is not None and not isinstance(value, (Mapping, list, tuple))
     return _HIDDEN_TEXT if schema.get(HIDDEN) or (is_secret and is_plain) else shown_setting(value)
 
 

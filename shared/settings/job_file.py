@@ -123,7 +123,9 @@ def read_job_file(path: str | None) -> JobFile:
     except InvalidSettingsError as error:
         problems = error.problems
     except ValueError as error:
-        problems = (str(error),)
+        other = next(filter(Path.is_file, map(Path, DEFAULT_FILES)), None)
+        is_job = other is not None and not file.exists()
+        problems = (f"{error}; give FILE before JOB: {other} {file}" if is_job else str(error),)
     raise InvalidSettingsError(f"job file '{file}': {problem}" for problem in problems)
 
 
@@ -148,11 +150,14 @@ def job_of(
         overlay = environments[environment]
     try:
         outer = {**read_dotenv(file.folder / DOTENV), **environ}
-        own = {key: as_text(value) for key, value in overlay.get("variables", {}).items()}
+        declared = overlay.get("variables", {})
+        own = {key: as_text(value) for key, value in declared.items()}
+        others = {key: value for key, value in declared.items() if not isinstance(value, str)}
         variables = {**outer, **with_variables(own, outer)}
         tap, target = (
             tuple(
-                with_variables(one, variables) for one in _settings(file, job[side], overlay, side)
+                with_variables(one, variables, others)
+                for one in _settings(file, job[side], overlay, side)
             )
             for side in ("tap", "target")
         )
@@ -163,6 +168,18 @@ def job_of(
             hint="see `singer-spark docs jobs`",
         ) from None
     return NamedJob(file, name, environment, tap, target, variables)
+
+
+def check_names(file: JobFile, job: str | None, environment: str | None) -> None:
+    """Check that a job file has a job and an environment; None for any.
+
+    Raises:
+        SettingsError: It does not have one.
+    """
+    if job is not None:
+        _chosen(file, "job", file.settings["jobs"], job, "its name")
+    if environment is not None:
+        _chosen(file, "environment", file.settings["environments"], environment, "--env")
 
 
 def _settings(

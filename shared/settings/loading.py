@@ -20,6 +20,7 @@ from contextlib import suppress
 from datetime import date, time
 from functools import cache, partial, reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from shared.errors import InvalidSettingsError
@@ -611,8 +612,13 @@ def _output(command: str) -> bytes:
     return out
 
 
-def with_variables(value: Json, variables: Mapping[str, str]) -> Json:
+def with_variables(
+    value: Json, variables: Mapping[str, str], others: Mapping[str, Json] = MappingProxyType({})
+) -> Json:
     """Replace `${NAME}` and `${NAME:-default}` in every text of a value; `$$` stands for `$`.
+
+    Args:
+        others: Numbers and booleans, which replace a text that is one variable and no more.
 
     Raises:
         ValueError: Variables without a default are not set; names each of them.
@@ -627,9 +633,13 @@ def with_variables(value: Json, variables: Mapping[str, str]) -> Json:
             missing.add(name)
         return variables.get(name) or default or ""
 
-    filled = _with_leaves(
-        value, lambda leaf: _VARIABLE.sub(replaced, leaf) if isinstance(leaf, str) else leaf
-    )
+    def filled_leaf(leaf: Json) -> Json:
+        if not isinstance(leaf, str):
+            return leaf
+        whole = _VARIABLE.fullmatch(leaf)
+        return others[whole[1]] if whole and whole[1] in others else _VARIABLE.sub(replaced, leaf)
+
+    filled = _with_leaves(value, filled_leaf)
     if missing:
         names = ", ".join(sorted(missing))
         raise ValueError(f"environment variables that are not set: {names}")

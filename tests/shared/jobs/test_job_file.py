@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.errors import SettingsError
+from shared.errors import InvalidSettingsError, SettingsError
 from shared.settings.job_file import SCHEMA, NamedJob, job_of, read_job_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,6 +67,30 @@ def test_an_environment_has_variables_and_settings_of_its_own(tmp_path: Path) ->
     assert "give --env; the file has: dev, prod" in fails(tmp_path, content)
     assert "no environment 'prd' (did you mean prod?)" in fails(tmp_path, content, env="prd")
     assert "there is no environment 'dev'" in fails(tmp_path, {"jobs": {"o": ORDERS}}, env="dev")
+
+
+def test_numbers_and_booleans_fill_settings_of_their_own(tmp_path: Path) -> None:
+    settings = {"n": "${N}", "list": ["${ON:-x}"], "text": "${N}0", "t": "${T}", "p": "${P}"}
+    content = {
+        "jobs": {"orders": {"tap": settings, "target": {}}},
+        "environments": {"dev": {"variables": {"N": 2, "ON": False, "T": "3"}}},
+    }
+    (actual,) = job(tmp_path, content, env="dev", environ={"P": "4", "N": "9"}).tap
+    assert actual == {"n": 2, "list": [False], "text": "20", "t": "3", "p": "4"}
+
+
+def test_an_environment_without_settings_is_named_as_it_is(tmp_path: Path) -> None:
+    content = {"jobs": {"orders": ORDERS}, "environments": {"dev": None}}
+    assert "['dev']: null is not of type 'object'" in fails(tmp_path, content)
+
+
+def test_a_job_without_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidSettingsError, match=r"'orders': the file does not exist$"):
+        read_job_file("orders")
+    Path("job.yml").write_text("jobs: {}")
+    with pytest.raises(InvalidSettingsError, match=r"give FILE before JOB: job.yml orders$"):
+        read_job_file("orders")
 
 
 def test_variables_come_from_dotenv_too(tmp_path: Path) -> None:

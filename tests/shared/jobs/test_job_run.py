@@ -174,6 +174,8 @@ def test_the_list_of_runs(
     facts = json.loads(line)
     assert (facts["started_at"], facts["error"]) == ("2026-01-01T00:00:02.000Z", None)
     assert Path(facts["record"]).exists()
+    assert jobs.main(["runs", "job.yml", "ordrs"]) == 2
+    assert jobs.main(["runs", "job.yml", "--env", "prd"]) == 2
 
 
 def test_one_page_of_two_summaries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
