@@ -59,12 +59,12 @@ class _Wrong(Exception):  # noqa: N818
 
 def compiled(
     expression: Expression, names: Names, where: Where, *, is_truth: bool = False
-) -> tuple[Value, frozenset[str]]:
+) -> tuple[Value, frozenset[str], Mapping[int, ast.expr]]:
     """Compile an expression, or its truth, as a filter needs it: a bool that is never None.
 
     Returns:
-        Its value, without a column if only the evaluator computes the same as Python; and the
-        columns that the evaluator needs.
+        Its value, without a column if only the evaluator computes the same as Python; the columns
+        that the evaluator needs; and what it has in place of nodes, by their `id`.
 
     Raises:
         SettingsError: A name is unknown, or it raises for every record; with the position.
@@ -80,7 +80,7 @@ def compiled(
     depth, weight = _size(tree)
     if value.column is not None and (depth > MAX_COMPILED_DEPTH or weight > MAX_WEIGHT):
         value = uncompiled(value.kind, "an expression as large as this")
-    return value, frozenset(compiler.reads)
+    return value, frozenset(compiler.reads), compiler.times
 
 
 def _size(node: ast.AST) -> tuple[int, int]:
@@ -107,6 +107,7 @@ class _Compiler:
 
     def __init__(self, names: Names) -> None:
         self.reads: set[str] = set()
+        self.times: dict[int, ast.expr] = {}
         self._names = names
         self._columns = {field.name: field for field in names.struct}
         self._bound: frozenset[str] = frozenset()
@@ -172,21 +173,26 @@ class _Compiler:
         return operators.binary(node.op, self.value(node.left), self.value(node.right))
 
     def _compare(self, node: ast.Compare) -> Value:
-        result, left = self._compared(node.ops[0], self.value(node.left), node.comparators[0])
-        for op, comparator in zip(node.ops[1:], node.comparators[1:], strict=True):
+        left = self.value(node.left)
+        nodes = [node.left, *node.comparators]
+        result, left = self._compared(node.ops[0], left, *nodes[:2])
+        for op, before, comparator in zip(node.ops[1:], nodes[1:], nodes[2:], strict=False):
             if result.is_constant and not result.constant:
                 break
             try:
-                following, left = self._compared(op, left, comparator)
+                following, left = self._compared(op, left, before, comparator)
             except Fails as fails:
                 following = left = failing(fails.text)
             result = both(result, following, stops=False)
         return result
 
-    def _compared(self, op: ast.cmpop, left: Value, node: ast.expr) -> tuple[Value, Value]:
+    def _compared(
+        self, op: ast.cmpop, left: Value, before: ast.expr, node: ast.expr
+    ) -> tuple[Value, Value]:
         """Return a comparison, and its right side for the next one."""
         if not isinstance(op, (ast.In, ast.NotIn)):
-            right = self.value(node)
+            right = self._time(left, self.value(node), node)
+            left = self._time(right, left, before)
             return operators.compared(op, left, right), right
         right = uncompiled(ANY, "a comparison of what was looked into")
         if self._is_record(node):
@@ -196,12 +202,20 @@ class _Compiler:
                 key for key in self._columns if key == left.constant or not left.is_constant
             }
         elif isinstance(node, (ast.List, ast.Tuple, ast.Set)) and not _has_star(node):
-            parts = [self.value(part) for part in node.elts]
+            parts = [self._time(left, self.value(part), part) for part in node.elts]
             result = operators.among(left, parts, hashed=isinstance(node, ast.Set))
         else:
             right = self.value(node)
             result = operators.contained(left, right)
         return (negated(result) if isinstance(op, ast.NotIn) else result), right
+
+    def _time(self, column: Value, value: Value, node: ast.expr) -> Value:
+        """Return a date-time that is compared with a column as that has it, whatever its form."""
+        text = records.time_text(column, value.constant)
+        if text is None:
+            return value
+        self.times[id(node)] = ast.Constant(text)
+        return constant(text)
 
     def _constant(self, node: ast.Constant) -> Value:
         return constant(node.value)

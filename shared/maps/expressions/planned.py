@@ -13,7 +13,7 @@ from shared.errors import SettingsError, Where
 from shared.maps.expressions import arrow_functions, columns, personal, python_columns
 from shared.maps.expressions.evaluator import PortableExpression, Task
 from shared.maps.expressions.personal import FUNCTIONS, SALT, Salted
-from shared.maps.expressions.syntax import Expression, nearest, wrong
+from shared.maps.expressions.syntax import Expression, nearest, with_others, wrong
 from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import Unsupported, uncompiled, using
 
@@ -93,7 +93,9 @@ def plan(
         SettingsError: It fails for every record, or needs something that is missing: an unknown
             name, a salt, the library Faker.
     """
-    value, reads = columns.compiled(expression, names, where, is_truth=truth)
+    value, reads, others = columns.compiled(expression, names, where, is_truth=truth)
+    if others:
+        expression = with_others(expression, others)
     if in_arrays:
         value = uncompiled(value.kind, "values inside arrays")
     if value.raw is not None and value.data_type is not None and not truth:

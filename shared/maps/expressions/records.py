@@ -5,7 +5,9 @@ What Python refuses for all values of such kinds raises `Fails`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from datetime import datetime, timezone
 
 from pyspark.sql import Column
 
@@ -121,6 +123,37 @@ def dated(value: Value) -> Value:
         return F.when(micros.between(*_FOUR_DIGIT_YEARS), date).otherwise(whole())
 
     return replace(value, column=column)
+
+
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2})(:[0-9]{2})?(\.[0-9]{1,6})?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?"
+)
+
+
+def time_text(value: Value, text: object) -> str | None:
+    """Return a date-time as the text that a date-time column has for it.
+
+    None if that is the text itself, or there is none. Without a time zone it counts as UTC.
+    """
+    has_zone = isinstance(value.data_type, T.TimestampType)
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if value.raw is None or match is None or not (has_zone or _is_without_zone(value, match)):
+        return None
+    day, minute, second, fraction, zone = match.groups()
+    zone = "+00:00" if zone in {None, "Z"} else zone
+    whole = f"{day}T{minute}{second or ':00'}{(fraction or '.').ljust(7, '0')}"
+    try:
+        moment = datetime.fromisoformat(f"{whole}{zone}").astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return None
+    moment = moment if has_zone else moment.replace(tzinfo=None)
+    result = moment.isoformat(timespec="microseconds")
+    return None if result == text else result
+
+
+def _is_without_zone(value: Value, match: re.Match[str]) -> bool:
+    return isinstance(value.data_type, T.TimestampNTZType) and match[5] is None
 
 
 def field(container: Value, key: str) -> Value:

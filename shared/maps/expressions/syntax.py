@@ -6,9 +6,11 @@ What is allowed is what `simpleeval.EvalWithCompoundTypes` evaluates.
 from __future__ import annotations
 
 import ast
+import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shared.errors import SettingsError, Where
 from shared.settings import checking
@@ -108,6 +110,12 @@ def _ends(text: str, error: SyntaxError) -> str:
         return _place(text, error.lineno or 1, error.offset - 1)
     rows = text.strip().split("\n")
     return _place(text, len(rows), len(rows[-1]))
+
+
+def with_others(expression: Expression, others: Mapping[int, ast.expr]) -> Expression:
+    """Return an expression with others in place of some nodes, by their `id`."""
+    text = ast.unparse(copy.deepcopy(expression.tree, dict[int, Any](others)))
+    return Expression(text, ast.parse(text, mode="eval").body)
 
 
 def wrong(expression: Expression, node: ast.AST, message: str, where: Where) -> SettingsError:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from comparing import EACH_SHARE, differences_without_spark, share_of
+from comparing import EACH_SHARE, by_kernels, differences_without_spark, share_of
 from compiled_oracle import (
     ERROR,
+    WHERE,
     alike,
     differences,
     differences_over_arrow,
@@ -19,6 +22,8 @@ from compiled_oracle import (
 )
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.maps.expressions.planned import plan
+from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.values import Names
 
 ITEM = T.StructType(
@@ -352,6 +357,56 @@ def test_decimals_keep_their_digits_without_spark() -> None:
     names = Names(DECIMALS)
     assert differences_over_arrow(OF_ALL_DIGITS, names, OF_DECIMALS) == []
     assert differences_without_spark(DECIMALS, OF_DECIMALS, OF_ALL_DIGITS) == []
+
+
+TIMES = T.StructType(
+    [
+        T.StructField("at", T.TimestampType()),
+        T.StructField("wall", T.TimestampNTZType()),
+        T.StructField("s", T.StringType()),
+    ]
+)
+OF_TIMES = Names(TIMES, {"end": "2026-01-01T12:00:00.001Z"})
+NOON = datetime.datetime(2026, 1, 1, 12)
+AT_NOON = [{"at": NOON.replace(tzinfo=UTC), "wall": NOON, "s": "x"}, dict.fromkeys(TIMES.names)]
+TEXTS_AT_NOON = {
+    "at": pa.array(["2026-01-01T12:00:00.000000+00:00", None]),
+    "wall": pa.array(["2026-01-01T12:00:00.000000", None]),
+    "s": pa.array(["x", None]),
+}
+COMPARED: dict[str, list[Any]] = {
+    'at == "2026-01-01T12:00:00Z"': [True, False],
+    '"2026-01-01 13:00+01:00" == at': [True, False],
+    'at != "2026-01-01T12:00:00.000Z"': [False, True],
+    'at >= "2026-01-01T12:00:00Z" if at else None': [True, None],
+    '"2026-01-01T12:00:00Z" <= at < config["end"] if at else None': [True, None],
+    'at in ("2026-01-01", "2026-01-01T12:00:00")': [True, False],
+    'wall <= "2026-01-01T12:00:00" if wall else None': [True, None],
+    'wall == "2026-01-01T12:00:00Z"': [False, False],
+    's == "2026-01-01T12:00:00Z"': [False, False],
+    'at == "2026-01-01"': [False, False],
+    'at == "2026-01-01T12:00:00.0000001Z"': [False, False],
+    'at == "2026-13-01T12:00:00Z"': [False, False],
+}
+
+
+def test_moments_are_compared_in_any_form() -> None:
+    by_python = {}
+    for text in COMPARED:
+        planned = plan(parse(text, WHERE), OF_TIMES, WHERE)
+        assert planned.evaluated is not None
+        task = replace(planned.evaluated(), arrivals=[None])
+        columns = [TEXTS_AT_NOON[name] for name in task.expression.columns]
+        by_python[text] = [row["value"] for row in task(columns).to_pylist()]
+    assert by_python == COMPARED
+    by_arrow = by_kernels(OF_TIMES, list(COMPARED), AT_NOON)
+    assert {text: [value for value, _ in rows] for text, rows in by_arrow.items()} == COMPARED
+
+
+@pytest.mark.spark
+def test_spark_compares_moments_in_any_form(spark: Any) -> None:
+    again = {f"{text} if s else {text}": result for text, result in COMPARED.items()}
+    assert spark_results(spark, AT_NOON, OF_TIMES, [*COMPARED, *again]) == COMPARED | again
 
 
 LEFT = {
