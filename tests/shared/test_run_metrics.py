@@ -85,7 +85,7 @@ def test_a_stream_that_failed(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(DestinationError, match="--metrics-file"):
-        run(tmp_path / "missing" / "orders.prom")
+        run(tmp_path)
 
 
 def metrics_in(text: str) -> set[str]:

@@ -169,16 +169,20 @@ def test_no_text_for_people_shows_a_secret(tmp_path: Path) -> None:
     for formatter in (LineFormatter("tap-spark"), JsonFormatter("tap-spark")):
         handler.setFormatter(formatter)
         handler.emit(record)
-    told = Told()
+    observer = EndObserver()
     with pytest.raises(RuntimeError), summarized("tap-spark", *_files(tmp_path)) as summary:
-        summary.observe([told])
+        summary.observe([observer])
         raise error
-    texts = [stream.getvalue(), str(told.facts), *(path.read_text() for path in tmp_path.iterdir())]
+    texts = [
+        stream.getvalue(),
+        str(observer.facts),
+        *(path.read_text() for path in tmp_path.iterdir()),
+    ]
     assert [text.count("FATAL: *** is wrong") for text in texts] == [2, 1, 1, 1]
     assert not any("w0rd" in text for text in texts)
 
 
-class Told:
+class EndObserver:
     """An observer that keeps what it is told at the end."""
 
     facts: Any = None
