@@ -28,6 +28,9 @@ STREAM_SOURCE = "stream_source"
 """Key of a SCHEMA message by which a tap names what the stream has all rows of. Rows of an older
 version of the table may then go, if they come from there, too."""
 
+STREAM_LETTERS = "dead_letters"
+"""Key of a SCHEMA message whose RECORDs are dead letters: a part of a stream, not all of it."""
+
 
 _OF_SETTINGS = (
     *("batch_config", "connections", "format", "jdbc", "load_method", "path"),
@@ -73,6 +76,7 @@ def schema_line(
     has_failed: bool = False,
     has_bookmark: bool = False,
     source: str | None = None,
+    are_letters: bool = False,
 ) -> bytes:
     """Write a SCHEMA message, with its newline.
 
@@ -82,6 +86,7 @@ def schema_line(
         has_failed: Report that the stream failed.
         has_bookmark: Say that STATE will have a bookmark of it, though not of columns.
         source: Name of what the stream has all rows of; None if it may lack some.
+        are_letters: Say that its records are dead letters.
     """
     message: dict[str, Any] = {
         "type": "SCHEMA",
@@ -97,6 +102,8 @@ def schema_line(
         message[STREAM_FAILED] = True
     if source is not None:
         message[STREAM_SOURCE] = source
+    if are_letters:
+        message[STREAM_LETTERS] = True
     return encode(message) + b"\n"
 
 

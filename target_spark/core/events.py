@@ -20,6 +20,7 @@ class SchemaSeen:
         has_failed: Whether the tap reports by it that the stream failed.
         has_bookmark: Whether it names the properties of a bookmark, which STATE will have.
         source: Name of what the stream has all rows of, if the tap tells.
+        are_letters: Whether its records are dead letters.
     """
 
     stream: str
@@ -29,6 +30,7 @@ class SchemaSeen:
     has_failed: bool = False
     has_bookmark: bool = False
     source: str | None = None
+    are_letters: bool = False
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,7 @@ class StreamSchema:
         key_properties: Primary key; may be empty.
         serial: Counts the SCHEMA messages of this stream within the run, from 0.
         source: Name of what the stream has all rows of, if the tap tells.
+        are_letters: Whether its records are dead letters.
     """
 
     stream: str
@@ -161,6 +162,7 @@ class StreamSchema:
     key_properties: tuple[str, ...] = ()
     serial: int = 0
     source: str | None = None
+    are_letters: bool = False
 
 
 ADDING = frozenset({"append-only", "history"})

@@ -255,7 +255,8 @@ class Pipeline:
         schema, keys = event.schema, event.key_properties
         if stream.has_failed or (old.schema, old.key_properties) == (schema, keys):
             return
-        new = StreamSchema(event.stream, schema, keys, old.serial + 1, event.source)
+        serial = old.serial + 1
+        new = StreamSchema(event.stream, schema, keys, serial, event.source, event.are_letters)
         # Planned before the batch is closed: if the maps refuse the new SCHEMA, the records before
         # it are loaded by the old one.
         plan = self._planned(stream, new, event.line)
@@ -264,7 +265,8 @@ class Pipeline:
             stream.schema, stream.plan = new, plan or LoadPlan()
 
     def _first_schema(self, event: ev.SchemaSeen) -> None:
-        schema = StreamSchema(event.stream, event.schema, event.key_properties, 0, event.source)
+        name, keys, are_letters = event.stream, event.key_properties, event.are_letters
+        schema = StreamSchema(name, event.schema, keys, 0, event.source, are_letters)
         end = StreamEnd(event.line, has_failed=event.has_failed, has_bookmark=event.has_bookmark)
         stream = Stream(schema, end, first_line=event.line)
         plan = self._planned(stream, schema, event.line)

@@ -21,7 +21,12 @@ import orjson
 from shared.encodings.encoding_format import Encoding
 from shared.errors import MessageError, Where
 from shared.formats.json_text import LONG_LINE, newlines
-from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED, STREAM_SOURCE
+from shared.singer.messages import (
+    STREAM_BOOKMARKED,
+    STREAM_FAILED,
+    STREAM_LETTERS,
+    STREAM_SOURCE,
+)
 from shared.storage.limits import MAX_LINE_BYTES
 from target_spark.core import events as ev
 
@@ -87,8 +92,8 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     is_marked = bool(message.get("bookmark_properties") or message.get(STREAM_BOOKMARKED))
     source = message.get(STREAM_SOURCE)
     source = source if isinstance(source, str) else None
-    name = message["stream"]
-    return ev.SchemaSeen(name, schema, keys, number, has_failed, is_marked, source)
+    name, are_letters = message["stream"], message.get(STREAM_LETTERS) is True
+    return ev.SchemaSeen(name, schema, keys, number, has_failed, is_marked, source, are_letters)
 
 
 def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:

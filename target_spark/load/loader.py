@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shared.encodings.encoding_format import imported
 from shared.engine.engine import INTO_SERVER, Engine
-from shared.errors import AuditError, DestinationError, Where
+from shared.errors import AuditError, DestinationError, SettingsError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import DELETED_AT
 from shared.settings.checking import tell_unmatched
@@ -158,8 +158,8 @@ class Loader:
         """Plan the load of a new SCHEMA; return None if the records of its stream are ignored.
 
         Raises:
-            SettingsError: The stream would share its table with another one and lose rows, or its
-                table must not be created.
+            SettingsError: The stream would share its table with another one and lose rows, its
+                table must not be created, or dead letters would replace it.
             DestinationError: It cannot be found out whether the table exists.
         """
         config, name = self._config, stream.stream
@@ -170,6 +170,12 @@ class Loader:
             return None
         own = stream_settings(config, name)
         method = own.method
+        if stream.are_letters and method == "overwrite":
+            raise SettingsError(
+                "dead letters would replace all rows of the table",
+                where=Where(stream=name, setting="load_method"),
+                hint="load them with 'append-only' or 'upsert'",
+            )
         discards = config.rows_without_state == DISCARD and config.verification is None
         return LoadPlan(
             overwrites=self._destination.holds_rows or method == "overwrite",

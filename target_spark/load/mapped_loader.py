@@ -211,7 +211,9 @@ class MappedLoader(Loader):
         for output in outcome:
             self._check(stream.stream, output)
             keys = tuple(output.key_properties)
-            planned = StreamSchema(output.stream, output.schema, keys, stream.serial, stream.source)
+            planned = replace(
+                stream, stream=output.stream, schema=output.schema, key_properties=keys
+            )
             plan = super().plan(planned)
             if plan is not None:
                 loaded.append((output, planned, plan))

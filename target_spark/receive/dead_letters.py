@@ -90,7 +90,7 @@ class DeadLetters:
         letters = (
             _letter(line.data, _why(line.reason, line.line, now), line.stream) for line in lines
         )
-        schema = schema_line(STREAM, SCHEMA, ())
+        schema = schema_line(STREAM, SCHEMA, (), are_letters=True)
         self._write(f"{self.run_id}-line-{number:06d}", chain([schema], letters))
 
     def _now(self) -> str:
@@ -140,7 +140,9 @@ def _batch_lines(
         if name not in started:
             started.add(name)
             keys = () if line is None else stream.key_properties
-            yield schema_line(name, SCHEMA if line is None else stream.schema, keys)
+            schema = SCHEMA if line is None else stream.schema
+            # Loaded again, they must not replace the rows of a table.
+            yield schema_line(name, schema, keys, are_letters=True)
         yield _letter(original, why, stream.stream) if line is None else line
 
 

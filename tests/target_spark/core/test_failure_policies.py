@@ -238,7 +238,7 @@ class TestSendToDLQ:
         assert result.ids == [1, 2]
         assert result.output.states == [1]
         schema, letter = result.dead
-        assert schema == SCHEMA
+        assert schema == {**SCHEMA, "dead_letters": True}
         error = letter.pop("_sdc_error")
         assert letter == json.loads(odd)
         assert (error["line"], error["reason"]) == (3, "not wanted")

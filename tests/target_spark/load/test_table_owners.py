@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,19 @@ def test_overwrite_shares_no_table(place: str, names: tuple[str, str], rules: An
         one = {**rules, f"[{whole[0]}]{whole[1:]}": {"load_method": "overwrite"}}
         assert is_refused(place, names, streams=one), whole
     assert not is_refused(place, names[:1] * 2, streams=rules, load_method="overwrite")
+
+
+@pytest.mark.parametrize("method", ["overwrite", "append-only"])
+@pytest.mark.parametrize("kind", [Loader, MappedLoader])
+def test_dead_letters_replace_no_table(kind: type[Loader], method: str) -> None:
+    letters = StreamSchema("a", SCHEMA, are_letters=True)
+    loading = loader("parquet", kind, load_method=method, overwrite_unfinished=True)
+    with (
+        pytest.raises(SettingsError, match="stream 'a', setting 'load_method': dead letters")
+        if method == "overwrite"
+        else nullcontext()
+    ):
+        loading.plan(letters)
 
 
 @pytest.mark.parametrize("place", PLACES)

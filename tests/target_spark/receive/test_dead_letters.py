@@ -13,7 +13,7 @@ from shared.formats.file_formats import Encoding
 from shared.formats.json_lines import LineReader
 from shared.settings.texts import hide
 from target_spark.convert.task_reports import read_rejects, reject_line
-from target_spark.core.events import LineRejected, RecordsSeen
+from target_spark.core.events import LineRejected, RecordsSeen, SchemaSeen
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
 from target_spark.core.reader import Reader
 from target_spark.receive.dead_letters import DeadLetters
@@ -63,6 +63,7 @@ def test_rows_of_batch_files_become_records(tmp_path):
     DeadLetters(str(tmp_path / "dlq"), "run", lambda: NOON).write(batch(file, version=5), [result])
     schema, record, own_schema, letter = letters(tmp_path / "dlq")
     assert (schema["stream"], schema["schema"]) == ("s", SCHEMA)
+    assert schema["dead_letters"] and own_schema["dead_letters"]
     assert own_schema["stream"] == "sdc_dead_letters"
     assert (record["version"], record["record"]["big"]) == (5, 123456789012345678901234567890)
     assert record["_sdc_error"]["line"] == 7
@@ -97,7 +98,9 @@ def test_a_letter_is_read_by_the_fast_path_and_the_error_is_passed_over(tmp_path
     result = rejected(tmp_path, (Reject(file.url, 1, 'odd "version":7} text'), line))
     DeadLetters(str(tmp_path / "dlq"), "run", lambda: NOON).write(batch(file), [result])
     (path,) = (tmp_path / "dlq").iterdir()
-    _, event = list(Reader().feed(path.read_bytes()))
+    schema, event = list(Reader().feed(path.read_bytes()))
+    assert isinstance(schema, SchemaSeen)
+    assert schema.are_letters
     assert isinstance(event, RecordsSeen)
     assert (event.stream, event.version, event.lines) == ("s", 3, 1)
     reader = LineReader({"properties": {"id": {"type": "integer"}}}, envelope=True, strict=True)
