@@ -183,5 +183,7 @@ def _without_error(message: bytes) -> bytes:
 
 
 def _letter(original: bytes, why: dict[str, Any], stream: str | None) -> bytes:
-    record = {**original_of(original), "stream": stream, **why}
+    # A name may have a lone surrogate, which a JSON text in UTF-8 cannot hold.
+    name = stream and stream.encode(errors="replace").decode()
+    record = {**original_of(original), "stream": name, **why}
     return orjson.dumps({"type": "RECORD", "stream": STREAM, "record": record}) + b"\n"

@@ -124,6 +124,13 @@ def test_the_same_call_again_writes_the_same_file(tmp_path):
     }
 
 
+def test_a_name_with_a_lone_surrogate(tmp_path):
+    line = LineRejected(b"x\n", 9, "no JSON", "s\ud800")
+    DeadLetters(str(tmp_path / "dlq"), "run").write_lines(3, [line])
+    _, letter = letters(tmp_path / "dlq")
+    assert letter["record"]["stream"] == "s?"
+
+
 def test_a_url(tmp_path):
     import fsspec
 
