@@ -21,13 +21,15 @@ class StreamEnd:
     """What has come of one stream, as far as it tells whether the stream is complete.
 
     Attributes:
-        last_line: Line of stdin of its last RECORD or BATCH; without one, of its SCHEMA.
+        last_line: Line of stdin of its last RECORD or BATCH, also a rejected one; without one, of
+            its SCHEMA.
         has_rows: Whether a RECORD or BATCH has come.
         version: Table version of the last one that has a version.
         activated: The last version that ACTIVATE_VERSION named.
         activated_line: Line of that message.
         has_failed: Whether the tap has reported that the stream failed.
         has_bookmark: Whether its SCHEMA names the properties of a bookmark.
+        is_cut: Whether the input ends within a record of it.
     """
 
     last_line: int = 0
@@ -37,11 +39,16 @@ class StreamEnd:
     activated_line: int = 0
     has_failed: bool = False
     has_bookmark: bool = False
+    is_cut: bool = False
 
     def add_rows(self, line: int, version: int | None) -> None:
         """Record a RECORD or BATCH message."""
         self.last_line, self.has_rows = line, True
         self.version = self.version if version is None else version
+
+    def add_rejected(self, line: int, *, is_cut: bool) -> None:
+        """Record a line of the stream that is no message; cut off, it is the last of the input."""
+        self.last_line, self.is_cut = line, is_cut
 
     def activate(self, line: int, version: int) -> None:
         """Record an ACTIVATE_VERSION message."""
@@ -68,12 +75,13 @@ class StreamEnd:
             return "its records came without their ACTIVATE_VERSION"
         if state_line > self.last_line:
             return None
-        if not self.has_rows:
+        if not self.has_rows and not self.is_cut:
             return "nothing came after its SCHEMA, not even a STATE"
-        is_silent = not state_line and self.version is None
+        is_silent = not state_line and self.version is None and not self.is_cut
         if is_silent or self.activated_line > self.last_line:
             return None
-        return "no STATE came after its last record"
+        is_whole = not self.is_cut
+        return "no STATE came after its last record" if is_whole else "its last record is cut off"
 
 
 @dataclass(eq=False)

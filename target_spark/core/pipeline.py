@@ -404,6 +404,9 @@ class Pipeline:
 
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
+        if event.stream in self._streams:
+            is_cut = not event.data.endswith(b"\n")
+            self._streams[event.stream].end.add_rejected(event.line, is_cut=is_cut)
         if not self.keep_dead_letters:
             self._act(ev.ReportLine(event))
             return

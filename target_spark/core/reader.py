@@ -170,12 +170,12 @@ def _is_deep(schema: object) -> bool:
     return bool(level)
 
 
-def complete_type(line: bytes) -> object:
-    """Return the `type` of a damaged JSON object, if it is complete before the damage."""
-    text, result = line.decode(errors="replace").strip(), None
+def complete_members(line: bytes) -> dict[str, Any]:
+    """Return the members of a JSON object that are complete before what damages it."""
+    text, result = line.decode(errors="replace").strip(), dict[str, Any]()
     with contextlib.suppress(ValueError, IndexError, RecursionError):
-        for name, value, _ in _members(text):
-            result = value if name == "type" else result
+        for name, value, _ in _members(text) if text.startswith("{") else ():
+            result[name] = value
     return result
 
 
@@ -421,7 +421,9 @@ class Reader:
         except MessageError as error:
             if not self.lenient or _is_needed(line, is_last=is_last):
                 raise
-            return ev.LineRejected(line, self._line, error.message, error.where.stream)
+            named = error.where.stream or complete_members(line).get("stream")
+            stream = named if isinstance(named, str) else None
+            return ev.LineRejected(line, self._line, error.message, stream)
 
     def _error(self, message: str, line: bytes, stream: object = None) -> MessageError:
         text = line[: EXCERPT * 4].decode(errors="replace").strip()
@@ -443,7 +445,7 @@ def _is_needed(line: bytes, *, is_last: bool) -> bool:
         return False
     if not line.lstrip().startswith(b"{"):
         return _NEEDED.search(line) is not None
-    kind = complete_type(line)
+    kind = complete_members(line).get("type")
     return kind != "RECORD" and not (is_last and kind is None)
 
 

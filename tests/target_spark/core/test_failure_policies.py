@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from target_fakes import FakeLoader, config, fake_engine
 
-from shared.errors import DestinationError, MessageError, RecordError, Where
+from shared.errors import DestinationError, MessageError, PartialRunError, RecordError, Where
 from target_spark.convert.read_lines import line_of
 from target_spark.core.balance import Loaded
 from target_spark.core.failures import with_backoff
 from target_spark.core.load_plans import (
     Batch,
     ConvertAgainError,
+    LoadPlan,
     LoadResult,
     Part,
     RefusedRecordError,
@@ -226,6 +227,29 @@ class TestLogAndContinue:
         result.load_file(result.path)
         assert result.ids == [1]
         assert result.output.states == [1]
+
+    def replacing(self, tmp_path):
+        result = Result(tmp_path, failure=self.failure, load_method="overwrite")
+        result.loader.plan = lambda _: LoadPlan(overwrites=True, replaces=True)
+        return result
+
+    @pytest.mark.parametrize("states", [(), (state(1),)])
+    @pytest.mark.parametrize("cut", [record(2)[:-9], record(2)[:34]])
+    def test_a_cut_last_line_keeps_the_table_of_its_stream(self, tmp_path, states, cut):
+        result = self.replacing(tmp_path)
+        data = "\n".join([json.dumps(SCHEMA), record(1), *states, cut])
+        result.path.write_text(data)
+        with pytest.raises(PartialRunError, match="its last record is cut off"):
+            result.load_file(result.path)
+        assert ("finish", "s") not in result.loader.acts
+
+    def test_a_malformed_record_after_the_last_state_keeps_the_table(self, tmp_path):
+        result = self.replacing(tmp_path)
+        with pytest.raises(PartialRunError, match="no STATE came after its last record"):
+            result.load(SCHEMA, record(1), state(1), '{"type":"RECORD","stream":"s"}')
+        done = self.replacing(tmp_path)
+        done.load(SCHEMA, record(1), '{"type":"RECORD","stream":"s"}', state(1))
+        assert ("finish", "s") in done.loader.acts
 
 
 class TestSendToDLQ:
