@@ -309,7 +309,7 @@ def error_budget(config: TargetConfig, stream: str) -> ErrorBudget:
 def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...]:
     """Return the key properties of a stream: those of the settings, else of its SCHEMA."""
     supplied = stream_settings(config, schema.stream).key_properties
-    return schema.key_properties if supplied is None else supplied
+    return tuple(dict.fromkeys(schema.key_properties if supplied is None else supplied))
 
 
 def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType) -> TableRequest:

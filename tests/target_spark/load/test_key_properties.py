@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from shared.formats.file_formats import FORMATS, Encoding
-from target_spark.config import REGISTRY, target_config
+from target_spark.config import REGISTRY, key_properties, target_config
 from target_spark.convert.read_plan import Piece, ReadPlan, split_origin
 from target_spark.convert.read_rows import read_task
 from target_spark.convert.stream_tables import StreamTables
@@ -34,6 +34,14 @@ REASONS = {
     4: "key property 'b' is null or missing",
     6: "key property 'a' is null or missing",
 }
+
+
+@pytest.mark.parametrize(
+    ("of_schema", "settings"), [(("a", "a"), {}), ((), {"key_properties": ["a", "a"]})]
+)
+def test_a_name_counts_once(of_schema: tuple[str, ...], settings: dict[str, Any]) -> None:
+    config = target_config({"path": "out", "streams": {"s": settings}})
+    assert key_properties(config, StreamSchema("s", NULLABLE, of_schema)) == ("a",)
 
 
 def singer(path: Path, records: list[dict[str, Any]]) -> InputFile:
