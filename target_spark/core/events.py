@@ -389,6 +389,7 @@ class ReportUncovered:
     """Log and count rows after the last STATE of an input that has ended.
 
     Attributes:
+        rows: Their number; 0 for batch files that were discarded unread.
         loaded: Whether they were loaded; else they were discarded.
         expected: Whether a STATE was to be expected after them.
     """
@@ -397,6 +398,11 @@ class ReportUncovered:
     rows: int
     loaded: bool
     expected: bool
+
+    @property
+    def extent(self) -> str:
+        """Return what came after the last STATE, for a message."""
+        return f"{self.rows} rows" if self.rows else "with batch files"
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Uncovered:
 
     Attributes:
         line: Line of the last STATE; 0 if there was none.
-        rows: Rows after it, by stream.
+        rows: Rows after it, by stream; 0 of batch files that are not converted.
         consumed: Durable flushes with batch files, which a later STATE lets be deleted: position
             of the last file, number of the flush, and stream.
     """
@@ -198,9 +198,9 @@ class Uncovered:
     def reports(self, streams: Mapping[str, Stream]) -> Iterator[ev.ReportUncovered]:
         """Yield a report on the rows of each stream of `streams` that has any."""
         for name, rows in self.rows.items():
-            if name in streams:
+            is_loaded = name not in self._discarded
+            if name in streams and (rows or not is_loaded):
                 awaits = streams[name].end.awaits_state(self.line)
-                is_loaded = name not in self._discarded
                 yield ev.ReportUncovered(name, rows, is_loaded, awaits)
 
     def keep_files(self, stream: str) -> None:

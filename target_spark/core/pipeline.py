@@ -305,6 +305,7 @@ class Pipeline:
         stream = self._stream_of(event.stream, event.line, "BATCH")
         if event.manifest and not stream.has_failed:
             stream.end.add_rows(event.line, event.version)
+            self._uncovered.rows[event.stream] += 0  # How many is known once they are converted.
             files = [InputFile(url, event.encoding) for url in event.manifest]
             self._rest = _Rest(stream, event.version, event.line, files=files)
             self._take_rest(bounded=True)
@@ -664,7 +665,7 @@ class Pipeline:
             self._act(report)
             if self.strict_end:
                 self._failures.streams[report.stream] = MessageError(
-                    f"the input ended {report.rows} rows after its last STATE",
+                    f"the input ended {report.extent} after its last STATE",
                     where=Where(stream=report.stream),
                     hint="see whether the tap failed, and run it again",
                 )

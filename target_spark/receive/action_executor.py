@@ -289,7 +289,8 @@ class ActionExecutor:
             raise
 
     def _delete_consumed(self, action: ev.DeleteConsumed) -> None:
-        files = [file for flush in action.flushes for file in self._consumed.pop(flush)]
+        # A flush whose files were all discarded has none.
+        files = [file for flush in action.flushes for file in self._consumed.pop(flush, ())]
         if not self._output_open or not self.loader.deletes_consumed:
             return
         self._cleaners = [cleaner for cleaner in self._cleaners if cleaner.is_alive()]
@@ -310,10 +311,10 @@ class ActionExecutor:
                 self.summary.note(stream, uncovered=rows)
                 _logger.log(
                     logging.WARNING if action.expected else logging.INFO,
-                    "stream '%s': the input ended %d rows after its last STATE; they were %s, and "
+                    "stream '%s': the input ended %s after its last STATE; they were %s, and "
                     "the tap will send them again%s",
                     stream,
-                    rows,
+                    action.extent,
                     "loaded" if action.loaded else "discarded",
                     " (see whether it failed)" if action.expected else "",
                 )

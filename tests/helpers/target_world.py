@@ -368,7 +368,7 @@ class World:
                 for place, item in enumerate(self.received)
                 if isinstance(item, Item) and (item.stream, item.key) in files
             ]
-            assert max(places) < out or (last and self.core.done)
+            assert max(places, default=-1) < out or (last and self.core.done)
 
     def _begin(self, action: Any) -> None:
         # Once work has failed, only commits of others begin; once stopped, nothing does.

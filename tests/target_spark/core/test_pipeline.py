@@ -841,6 +841,25 @@ def test_rows_after_the_last_state_are_discarded_if_asked_for():
     assert w.clean_up == ev.CleanUp(None, ())
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_batch_files_after_the_last_state_are_discarded_before_they_are_read_too(is_read):
+    core = pipeline(SizeAndAge(rows=10), parallel=1)
+    core.plan = lambda schema: LoadPlan(discards=schema.stream == "a")
+    w = World(core)
+    for name in "ab":
+        w.schema(name)
+    w.records("a", 1)
+    w.batch("b")
+    w.state()
+    w.batch("a", 2)
+    while is_read and w.works:
+        w.finish_work()
+    w.end()
+    w.finish_all()
+    assert w.durable == {"a": [3], "b": ["f4-0"]}
+    assert w.uncovered == {"a": ev.ReportUncovered("a", 2 * is_read, loaded=False, expected=True)}
+
+
 def test_a_block_of_many_small_batches_is_taken_in_portions():
     w = World(pipeline(SizeAndAge(rows=1), waiting=3))
     w.schema("a")
