@@ -132,22 +132,24 @@ class Failures:
         if line < self.bad_line:
             self.error, self.bad_line = error, line
 
-    def over_budget(
-        self, job: Conversion, rows: int, rejected: int, *, is_over: bool
+    def add_converted(
+        self, job: Conversion, event: ev.WorkDone, *, is_over: bool
     ) -> RecordError | None:
         """Count the records of a piece; return the error of a stream that has too many bad ones."""
         stream, counted = job.stream, job.flush.counted
         # A piece that is converted again counts once.
         records_before, rejected_before = counted.get(job.piece.index, (0, 0))
-        counted[job.piece.index] = rows + rejected, rejected
-        stream.records += rows + rejected - records_before
-        stream.rejected += rejected - rejected_before
+        counted[job.piece.index] = event.received, event.rejected
+        stream.records += event.received - records_before
+        stream.rejected += event.rejected - rejected_before
         if not stream.rejected:
             return None
+        return self.over_budget(stream, at_end=is_over and stream.is_converted)
+
+    def over_budget(self, stream: Stream, *, at_end: bool) -> RecordError | None:
+        """Return the error of a stream that has too many bad records, or None."""
         name = stream.schema.stream
-        return self.budget(name).error(
-            name, stream.records, stream.rejected, at_end=is_over and stream.is_converted
-        )
+        return self.budget(name).error(name, stream.records, stream.rejected, at_end=at_end)
 
 
 @dataclass(eq=False)

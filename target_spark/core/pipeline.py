@@ -396,6 +396,16 @@ class Pipeline:
                 self._schedule.add_step(stream, Swap(name, stream.swap))
         for stream, line in cuts:
             self._batches.discard_from(line, [stream])
+        for stream in self._streams.values():
+            if stream.rejected and stream.is_converted and not stream.has_failed:
+                self._check_share(stream)
+
+    def _check_share(self, stream: Stream) -> None:
+        """Check the share of bad records of a stream whose last conversion came before the end."""
+        error = self._failures.over_budget(stream, at_end=True)
+        if error is not None and self._failures.error is None:
+            waiting = [step.line for step in stream.steps if isinstance(step, PendingFlush)]
+            self._discard_bad(stream, max(waiting, default=sys.maxsize), error)
 
     def _is_empty(self, stream: Stream) -> bool:
         """Return whether a STATE says that a stream was read, and had no rows."""
@@ -440,8 +450,7 @@ class Pipeline:
                 self._uncovered.add_converted(job, job.piece, event.rows + event.rejected)
             stream = job.stream
             if job.piece.line < stream.until:
-                rows, rejected = event.rows, event.rejected
-                error = self._failures.over_budget(job, rows, rejected, is_over=self._ended)
+                error = self._failures.add_converted(job, event, is_over=self._ended)
                 # The budget counts what is rejected, which is known only now. After failed work
                 # nothing is discarded any more, so that the flush is kept from its commit instead.
                 if error is not None and self.stopping:

@@ -178,7 +178,8 @@ class ActionExecutor:
             result = self.loader.convert(replace(action.header, files=files, replay=piece.replay))
         pieces[piece.index] = (files, result)
         size = sum(part.size for part in result.parts)
-        return ev.WorkDone(action.work, result.rows - result.exploded, size, result.rejected)
+        rows = result.rows - result.exploded
+        return ev.WorkDone(action.work, rows, size, result.rejected, result.received)
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)

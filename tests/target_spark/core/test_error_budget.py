@@ -60,7 +60,7 @@ def run(*, goes_on: bool, overwrite: bool = False) -> World:
         if isinstance(action, ev.Convert):
             w.works.pop(work)
             w.flush_keys[action.flush][action.piece.index] = w._keys(action)
-            w.hear(ev.WorkDone(work, 1, 10, 1))
+            w.hear(ev.WorkDone(work, 1, 10, 1, 2))
         else:
             w.finish_work(work)
     return w
@@ -98,11 +98,30 @@ def test_a_share_is_checked_after_the_last_piece():
         work = next(n for n, action in w.works.items() if isinstance(action, ev.Convert))
         action = w.works.pop(work)
         w.flush_keys[action.flush][action.piece.index] = w._keys(action)
-        w.hear(ev.WorkDone(work, 1 - rejected, 10, rejected))
+        w.hear(ev.WorkDone(work, 1 - rejected, 10, rejected, 1))
     while w.works:
         w.finish_work()
     assert str(w.clean_up.error).startswith("stream 'a': 2 of 3 records were rejected")
     assert w.durable == {"a": [2, 3]}
+
+
+@pytest.mark.parametrize(("received", "rows"), [(2, 0), (2, 9), (3, 0)])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_share_of_what_was_converted_before_the_end(received, rows, goes_on):
+    core = pipeline(SizeAndAge(rows=5), goes_on=goes_on)
+    core._failures.budget = lambda _: ErrorBudget(max_error_share=0.4)
+    w = World(core)
+    w.schema("a")
+    w.batch("a")
+    (work,) = w.works
+    action = w.works.pop(work)
+    w.flush_keys[action.flush][0] = w._keys(action)
+    w.hear(ev.WorkDone(work, rows, 10, 1, received))
+    w.finish_all()
+    w.state()
+    w.end()
+    w.finish_all()
+    assert (w.clean_up.error is None) is (received == 3)
 
 
 @pytest.mark.parametrize("rejected", [1, 2])
@@ -118,7 +137,7 @@ def test_after_failed_work_no_flush_beyond_the_budget_is_begun(rejected):
     w.fail_work(DestinationError("disk"), other)
     action = w.works.pop(own)
     w.flush_keys[action.flush][action.piece.index] = w._keys(action)
-    w.hear(ev.WorkDone(own, 2 - rejected, 10, rejected))
+    w.hear(ev.WorkDone(own, 2 - rejected, 10, rejected, 2))
     assert [type(action) for action in w.works.values()] == [ev.Commit][: 2 - rejected]
     while w.works:
         w.finish_work()
