@@ -182,15 +182,17 @@ class Expectations:
 
 @dataclass
 class Profile:
-    """The rows of a stream that became durable in this run.
+    """The rows of a stream that were written in this run.
 
     Attributes:
         columns: Nulls, least and greatest value of each column; see
             `shared.formats.columnar_encoding`.
+        merged: Those of `rows` that were not committed; see `Counts`.
     """
 
     rows: int = 0
     columns: dict[str, list[Any]] = field(default_factory=dict)
+    merged: int = 0
 
 
 def check_expectations(
@@ -228,8 +230,9 @@ def broken_expectations(
 
 def violations(expected: Expectations, profile: Profile, now: float) -> Iterator[str]:
     """Yield what does not hold, as text."""
-    if expected.min_rows is not None and profile.rows < expected.min_rows:
-        yield f"{profile.rows} rows, at least {expected.min_rows} are expected"
+    committed = profile.rows - profile.merged
+    if expected.min_rows is not None and committed < expected.min_rows:
+        yield f"{committed} rows, at least {expected.min_rows} are expected"
     if not profile.rows:
         return
     for column, most in expected.max_null_share.items():

@@ -54,6 +54,7 @@ class ExpectationGuard(Guard):
                 before = [profile.columns] if profile.rows else []
                 profile.columns = columns_of([*before, columns])
             profile.rows += rows
+            profile.merged += counts.merged
 
     def describe(self, summary: RunSummary) -> None:
         """Add the facts of columns to a summary."""

@@ -7,7 +7,15 @@ from datetime import datetime, timezone
 import pytest
 
 from shared.errors import ExpectationError
-from target_spark.core.balance import Expectations, Profile, check_expectations, violations
+from target_spark.config import target_config
+from target_spark.core.balance import (
+    Counts,
+    Expectations,
+    Profile,
+    check_expectations,
+    violations,
+)
+from target_spark.load.guards.expectations import ExpectationGuard
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=timezone.utc).timestamp()
 ROWS = Profile(10, {"email": [2, "a", "z"], "at": [0, None, "2026-07-01T11:00:00+00:00"]})
@@ -46,6 +54,17 @@ def test_a_run_without_rows_has_only_their_number() -> None:
     strict = Expectations(max_null_share={"x": 0}, fresh_within={"x": 1})
     assert list(violations(strict, Profile(), NOW)) == []
     assert list(violations(Expectations(min_rows=1), Profile(), NOW))
+
+
+def test_rows_that_others_replaced_do_not_count() -> None:
+    guard = ExpectationGuard(target_config({"path": "out"}))
+    guard.add("a", Counts(committed=2, merged=4), {"id": [3, 1, 9]})
+    guard.add("a", Counts(committed=-1, merged=1), {})
+    profile = guard._profiles["a"]
+    held = Expectations(min_rows=1, max_null_share={"id": 0.5})
+    assert list(violations(held, profile, NOW)) == []
+    (text,) = violations(Expectations(min_rows=2), profile, NOW)
+    assert text.startswith("1 rows, at least 2")
 
 
 def test_the_error_names_every_stream() -> None:
