@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,11 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
         rejects.cut |= result.cut
         if looks and result.unexpected:
             read.add_undeclared(reader.undeclared(block, result), rejects)
+        documents = None if read.document is None else _document_reader(staged).read(block)
+        if documents is not None and documents.rejects:
+            # They also hold properties that no column has, whose values may not be text.
+            checker = checker or _checker(read, envelope=staged)
+            result = checker.without_lines(result, block, documents)
         fitting = result
         if not are_filled(result.table, columns):
             checker = checker or _checker(read, envelope=staged)
@@ -57,10 +62,11 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
                 line = line_of(piece.file, first + position + 1)
                 rejects.add(Reject(url, line, reason), texts[position])
         table = result.table
-        if read.document is not None:
-            places = [place for place, _ in result.rejects]
-            texts = _documents(block, places, envelope=staged)
-            table = with_column(table, read.document, texts)
+        if documents is not None and read.document is not None:
+            if result.rejects:
+                checker = checker or _checker(read, envelope=staged)
+                documents = checker.without_lines(documents, block, result)
+            table = with_column(table, read.document, documents.table.column(0))
         if read.row_origin is not None:
             table = with_column(
                 table, read.row_origin, line_origins(piece.number, block, before, result)
@@ -78,15 +84,6 @@ def _checker(read: ReadPlan, *, envelope: bool) -> LineChecker:
 @cache
 def _document_reader(envelope: bool) -> LineReader:
     return LineReader({}, envelope=envelope, strict=False)
-
-
-def _documents(block: bytes, rejected: Sequence[int], *, envelope: bool) -> pa.ChunkedArray:
-    """Return the records of JSON lines as texts, without the rejected lines (0-based)."""
-    if rejected:
-        gone = set(rejected)
-        lines = block.split(b"\n")
-        block = b"\n".join(line for place, line in enumerate(lines) if place not in gone)
-    return _document_reader(envelope).read(block).table.column(0)
 
 
 def line_origins(piece: int, block: bytes, before: int, result: LinesRead) -> pa.Array:

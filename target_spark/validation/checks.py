@@ -112,6 +112,18 @@ class LineChecker:
 
         return _without(read, self._keys.rejected(read.table, record), positions.line)
 
+    def without(self, read: LinesRead, data: bytes, rows: Mapping[int, str]) -> LinesRead:
+        """Return the records without some rows, which have a reason each, in order."""
+        return _without(read, rows, _LinePositions(read, data).line)
+
+    def without_lines(self, read: LinesRead, data: bytes, other: LinesRead) -> LinesRead:
+        """Return the records without the lines that another reading of the data rejects."""
+        gone, line = dict(other.rejects), _LinePositions(read, data).line
+        if gone.keys() <= {place for place, _ in read.rejects}:
+            return read
+        rows = range(read.table.num_rows)
+        return _without(read, {row: gone[line(row)] for row in rows if line(row) in gone}, line)
+
     def _records(
         self, validator: RecordValidator, positions: _LinePositions
     ) -> Callable[[int], Any]:

@@ -22,6 +22,7 @@ from target_spark.core.load_plans import DOCUMENT, InputFile, StreamSchema
 from target_spark.destinations.destination import ROW_ORIGIN, Tools
 from target_spark.validation.columns import Key
 
+NAN = float("nan")
 NULLABLE = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": ["string", "null"]}}}
 COLUMNS = pa.schema({"a": pa.int64(), "b": pa.string()})
 RECORDS: list[dict[str, Any]] = [
@@ -139,6 +140,20 @@ def test_documents_and_places_stay_beside_their_rows(form: str, tmp_path: Path) 
     rows, _ = read(FILES[form](tmp_path / "file", RECORDS), replace(how, columns=columns))
     assert [row["a"] for row in rows] == [int(json.loads(row[DOCUMENT])["a"]) for row in rows]
     assert [split_origin(row[ROW_ORIGIN]) for row in rows] == [(0, 0), (0, 3), (0, 4)]
+
+
+@pytest.mark.parametrize("form", ["singer", "jsonl"])
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_record_without_a_document_is_rejected(form: str, reports: bool, tmp_path: Path) -> None:
+    how = plan("a", document=DOCUMENT, row_origin=ROW_ORIGIN, reports_rejects=reports)
+    columns = [*COLUMNS, pa.field(DOCUMENT, pa.string()), pa.field(ROW_ORIGIN, pa.int64())]
+    records = [{"a": 1}, {"a": 2, "x": "\ud800"}, {"b": "y"}, {"a": "z"}, {"a": 5, "x": NAN}]
+    file = FILES[form](tmp_path / "file", [*records, {"x": {"y": "\udfff"}}, {"a": 7}])
+    rows, reasons = read(file, replace(how, columns=pa.schema(columns)))
+    assert [json.loads(row[DOCUMENT])["a"] for row in rows] == [1, 5, 7]
+    assert [split_origin(row[ROW_ORIGIN])[1] for row in rows] == [0, 4, 6]
+    assert list(reasons) == ([2, 3, 4, 6] if reports else [3])
+    assert not reports or reasons[2] == "lone surrogate '\\ud800' is not Unicode text"
 
 
 def test_a_key_inside_of_an_object(tmp_path: Path) -> None:
