@@ -197,6 +197,44 @@ def dropped_fields(
             yield inner, len(values) - values.null_count
 
 
+MOST_EXACT = 1 << 53
+"""Integers up to this one, and their negatives, are all exact as doubles."""
+
+
+def lost_integers(table: pa.Table, schema: pa.Schema) -> Iterator[tuple[int, str, int]]:
+    """Yield the integers that `conform` refuses to make doubles of: row, column and value."""
+    for field in schema:
+        before = 0
+        place = table.schema.get_field_index(field.name)
+        for chunk in table.column(place).chunks if place >= 0 else ():
+            for row, path, value in _lost(chunk, field.type, field.name):
+                yield before + row, path, value
+            before += len(chunk)
+
+
+def _lost(array: pa.Array, kind: pa.DataType, path: str) -> Iterator[tuple[int, str, int]]:
+    if array.type.equals(kind):
+        return
+    if pa.types.is_int64(array.type) and pa.types.is_floating(kind):
+        is_lost = pc.or_(pc.greater(array, MOST_EXACT), pc.less(array, -MOST_EXACT))
+        rows = pc.indices_nonzero(is_lost)
+        for row, value in zip(rows.to_pylist(), array.take(rows).to_pylist(), strict=True):
+            yield row, path, value
+    elif pa.types.is_struct(array.type) and pa.types.is_struct(kind):
+        for field in kind:
+            if array.type.get_field_index(field.name) >= 0:
+                values = pc.struct_field(array, field.name)
+                yield from _lost(values, field.type, f"{path}.{field.name}")
+    elif pa.types.is_list(array.type) and pa.types.is_list(kind):
+        lost = list(_lost(pc.list_flatten(array), kind.value_type, f"{path}[]"))
+        rows = pc.list_parent_indices(array) if lost else ()
+        for place, name, value in lost:
+            yield rows[place].as_py(), name, value
+    elif pa.types.is_map(array.type) and pa.types.is_map(kind):
+        items = pa.ListArray.from_arrays(array.offsets, array.items)
+        yield from _lost(items, pa.list_(kind.item_type), path)
+
+
 def conform_column(
     column: pa.Array | pa.ChunkedArray, kind: pa.DataType
 ) -> pa.Array | pa.ChunkedArray:

@@ -29,8 +29,9 @@ from shared.engine.engine import (
     weight,
 )
 from shared.errors import DestinationError, Where
-from shared.formats.arrow_types import arrow_schema
+from shared.formats.arrow_types import arrow_schema, holds
 from shared.formats.file_formats import FORMATS
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.singer.platform import usable_cores
 from shared.spark.spark_errors import explain
@@ -295,6 +296,7 @@ class Converter:
             reject_options=write.options,
             document=None if self.config.denormalized else DOCUMENT,
             keys=tuple(Key(name, (name,)) for name in self.tables.keys(batch.stream)),
+            has_doubles=holds(write.struct, (T.DoubleType,)),
         )
         if write.row_origin is not None:
             read = replace(with_origins(read), refused=self.tables.left_out(batch))

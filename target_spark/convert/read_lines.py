@@ -55,6 +55,9 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
             checker = checker or _checker(read, envelope=staged)
             fitting = checker.fitting(result, block)
             result = checker.with_keys(fitting, block)
+        if read.has_doubles and (unheld := read.unheld(result.table)):
+            checker = checker or _checker(read, envelope=staged)
+            result = checker.without(result, block, unheld)
         if result.rejects and (reported := read.reported(fitting.rejects, result.rejects)):
             first = before + lines_before(piece, options)
             texts = block.split(b"\n")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.arrow_types import conform
+from shared.formats.arrow_types import MOST_EXACT, conform, lost_integers
 from shared.maps.record_metadata import DELETED_AT, METADATA, RecordMetadata
 from shared.storage.access import StorageOptions
 from target_spark.convert.task_reports import Rejects
@@ -92,6 +92,7 @@ class ReadPlan:
         refused: Origins of records that the store refuses, each with the reason.
         filled: Columns of Parquet files become those of the table, and only metadata is added, if
             these columns have a value in each row; None if all rows must be read.
+        has_doubles: Whether columns are doubles, or hold some: these hold few integers.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -109,6 +110,7 @@ class ReadPlan:
     keys: tuple[Key, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
     filled: tuple[str, ...] | None = None
+    has_doubles: bool = False
 
     @property
     def looks_for_undeclared(self) -> bool:
@@ -127,6 +129,13 @@ class ReadPlan:
         """Return the rejected records to report: those without a key, and the others if asked."""
         others = frozenset(() if self.reports_rejects else unfit)
         return tuple(one for one in every if one not in others)
+
+    def unheld(self, table: pa.Table) -> dict[int, str]:
+        """Return the rows that the table's columns cannot hold, in order, each with the reason."""
+        return {
+            row: f"property {name!r}: {value} is not between {-MOST_EXACT} and {MOST_EXACT}"
+            for row, name, value in sorted(lost_integers(table, self.columns))
+        }
 
     def completed(
         self,

@@ -53,6 +53,9 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             checker = checker or _checker(read)
             fitting = checker.fitting(result, table)
             result = checker.with_keys(fitting, table)
+        if read.has_doubles and (unheld := read.unheld(result.table)):
+            checker = checker or _checker(read)
+            result = checker.without(result, unheld)
         rejected = result.rejects
         reported = read.reported(fitting.rejects, rejected) if rejected else ()
         if reported or (refused and read.reports_rejects):

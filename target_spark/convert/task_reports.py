@@ -171,7 +171,7 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
     Raises:
         DestinationError: A part could not be written, or the storage of a file failed or does not
             answer: its cause is an OSError.
-        SettingsError: Rows cannot be divided into folders.
+        SettingsError: Rows cannot be divided into folders, or columns cannot get other types.
         RefusedByStoreError: The store refuses a row.
         MessageError: A file could not be read.
     """
@@ -181,6 +181,9 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
             raise write_error(row["url"], cause) from cause
         if row["kind"] == "refused by store":
             raise RefusedByStoreError(row["text"])
+        if row["kind"] == "conflict":
+            hint = "load it under another name or into another table"
+            raise SettingsError(row["text"], where=where, hint=hint)
         if row["kind"] == "refused":
             raise SettingsError(
                 row["text"],

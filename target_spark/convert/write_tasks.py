@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.arrow_types import arrow_schema, conform
+from shared.formats.arrow_types import arrow_schema, conform, lost_integers
 from shared.formats.columnar_encoding import LONGEST_TEXT, Facts, has_no_null, read_footer
 from shared.formats.file_formats import FORMATS
 from shared.formats.line_encodings import grouped
@@ -123,8 +123,8 @@ RESULTS = pa.schema(
 """What tasks report to the driver: `part` (facts of its columns in text), `read` (how many
 records), `undeclared` (values in rows, property in text), `cut` (property in text), `reject` (line
 in rows, reason in text), `rejected` (how many in all), `reject file`, `refused row` (origin in
-rows, reason in text), and failures: `error`, `refused`, `refused by store`, `unreadable`,
-`unreachable` (number in rows)."""
+rows, reason in text), and failures: `error`, `conflict`, `refused`, `refused by store`,
+`unreadable`, `unreachable` (number in rows)."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
 
@@ -368,6 +368,10 @@ def _failure(error: Exception, pending: str) -> dict[str, Any]:
     return {"kind": "error", "url": place, "rows": error.errno, "text": reason}
 
 
+class ColumnConflictError(Exception):
+    """A column cannot get another type without a change of its values."""
+
+
 def rewrite(
     pairs: Sequence[tuple[str, str]],
     write: TableWrite,
@@ -385,6 +389,8 @@ def rewrite(
         source, target = pairs[number]
         try:
             rows = _rewritten(write, edit, source, target)
+        except ColumnConflictError as error:
+            rows = [{"kind": "conflict", "text": str(error)}]
         except pa.ArrowInvalid as error:
             rows = [{"kind": "unreadable", "url": source, "text": str(error)}]
         except OSError as error:
@@ -408,6 +414,10 @@ def _rewritten(
         for table in FORMATS[name].read(source, options):
             edited = edit.apply(table, name)[0] if edit else table
             rows += edited.num_rows
+            for _, path, value in lost_integers(edited, columns):
+                raise ColumnConflictError(
+                    f"column '{path}' cannot change from bigint to double: {value} would change"
+                )
             yield conform(edited, columns)
 
     kept = _first_rows(tables())

@@ -222,6 +222,10 @@ class RowChecker:
 
         return _without(read, self._keys.rejected(read.table, record), positions.of)
 
+    def without(self, read: RowsRead, rows: Mapping[int, str]) -> RowsRead:
+        """Return the rows without some, which have a reason each, in order."""
+        return _without(read, rows, _RowPositions(read).of)
+
     def _absent(self, source: pa.Table) -> frozenset[str]:
         """Return the properties without a column in the file, which a record then lacks."""
         if self._free_form:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -20,12 +22,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from engines import threads
 from file_tables import AB, Table, rewrite_here, struct
 from pyspark.sql.types import LongType, StructField, StructType
+from whole_runs import run_target
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage.urls import join
+from target_spark.config import target_config
 from target_spark.core.load_plans import SchemaContract, TableName
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.destination_declaration import FILE_FORMATS as DECLARED
@@ -34,6 +39,7 @@ from target_spark.destinations.files.stored_columns import TableSchema, merge_co
 from target_spark.destinations.folders import stored_folder
 from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, table_path
+from target_spark.load.loader import Loader
 from target_spark.run_settings import OverlapSettings
 from target_spark.tables.version_edit import VersionEdit
 
@@ -299,6 +305,55 @@ def test_types_with_nothing_in_common(table: Any) -> None:
     t.destination.commit(t.flush(AB, [(1, "x")]))
     with pytest.raises(SettingsError, match="column 'b' cannot change from string to bigint"):
         t.prepare(struct("b bigint"))
+
+
+KINDS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "a": lambda kind: kind,
+    "o": lambda kind: {"type": "object", "properties": {"b": kind}},
+    "l": lambda kind: {"type": "array", "items": kind},
+    "m": lambda kind: {"type": "object", "additionalProperties": kind},
+}
+ODD = (1 << 53) + 1
+
+
+def loaded(folder: Path, *sent: tuple[str, list[Any]]) -> list[Any]:
+    """Load records of some types into a table, and return all its rows."""
+    config = target_config({"path": str(folder / "out"), "add_record_metadata": False,
+                            "failure": {"policy": "LogAndContinue"}})  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    messages = []
+    for name, records in sent:
+        properties = {key: kind({"type": ["null", name]}) for key, kind in KINDS.items()}
+        schema = {"properties": {"id": {"type": "integer"}, **properties}}
+        messages.append({"type": "SCHEMA", "stream": "t", "schema": schema})
+        messages += [{"type": "RECORD", "stream": "t", "record": one} for one in records]
+    with closing(Loader(config, threads())) as loader:
+        run_target(config, loader, folder, messages)
+    rows: list[Any] = ds.dataset(folder / "out" / "t").to_table().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("odd", "place"),
+    [({"a": ODD}, "a"), ({"o": {"b": -ODD}}, "o.b"), ({"l": [1, ODD]}, "l[]"),
+     ({"m": {"x": 1, "y": ODD}}, "m[]")],
+)  # fmt: skip
+def test_integers_that_a_double_does_not_hold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, odd: dict[str, Any], place: str
+) -> None:
+    whole = {"a": ODD - 1, "o": {"b": 3}, "l": [1, None, 2], "m": {"x": 5}}
+    loaded(tmp_path, ("number", [{"id": 1, "a": 1.5}]))
+    sent = [{"id": 2, **whole}, {"id": 3, **odd}, {"id": 4}]
+    rows = {row["id"]: row for row in loaded(tmp_path, ("integer", sent))}
+    assert (rows.keys(), rows[2]["a"], rows[2]["l"]) == ({1, 2, 4}, float(ODD - 1), [1, None, 2])
+    reason = rf"line 3: rejected: property '{re.escape(place)}': -?{ODD} is not between"
+    assert re.search(reason, caplog.text)
+    loaded(tmp_path / "whole", ("integer", sent))
+    text = rf"column '{re.escape(place)}' cannot change from bigint to double: -?{ODD} would change"
+    with pytest.raises(SettingsError, match=text):
+        loaded(tmp_path / "whole", ("number", [{"id": 5}]))
+    with pytest.raises(SettingsError, match=text):
+        loaded(tmp_path / "run", *((kind, sent) for kind in ("integer", "number", "integer")))
 
 
 def test_columns_that_differ_by_case_only() -> None:
