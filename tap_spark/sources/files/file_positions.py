@@ -39,7 +39,8 @@ class FilePosition:
 
     Attributes:
         offset: Bytes read.
-        size: Bytes the file had when it was planned.
+        size: Bytes the file had when it was planned; if it is read as a whole, without a last line
+            that waits.
         mtime: Time of its last change then.
         fingerprint: Hash of the first `offset` bytes.
         lines: Line ends in them, for people who read the state; None for remote files, as

@@ -354,7 +354,7 @@ class FileSource(DriverFiles, ABC):
             if new.rules is not None:
                 return self.rows_of_parts(spark, parts, new.rules, struct)
             urls = [paths.escaped(url) for url, _, _ in parts]
-            return self.finished_rows(spark, urls, struct, plan)
+            return self.finished_rows(spark, urls, struct)
 
         yield from new_slices(plan, new, frame_of)
 
@@ -375,7 +375,7 @@ class FileSource(DriverFiles, ABC):
         if any(file.partitioned for file in files):
             self._base = {"basePath": self._only_root()}
         if rules is None or whole_only or not all(map(self.is_plain, new_urls(plan, files))):
-            return new_files(plan, files)
+            return new_files(plan, files, self.waiting(new_urls(plan, files)))
         return new_lines(plan, files, rules, self.is_complete_line)
 
     def _only_root(self) -> str:

@@ -166,10 +166,20 @@ def new_lines(
     return NewData(file_ranges, positions, rules)
 
 
-def new_files(plan: StreamPlan, files: Sequence[ListedFile]) -> NewData:
-    """Find the files that are new or have changed."""
+def new_files(
+    plan: StreamPlan, files: Sequence[ListedFile], ends: Mapping[str, int] = MappingProxyType({})
+) -> NewData:
+    """Find the files that are new or have changed.
+
+    Those of `ends` have a last line that waits, before which they count as ended: what a position
+    covers has been sent.
+    """
     positions = read_positions(plan)
-    file_ranges = _changed(plan, files, positions, lines=False)
+    ended = [replace(file, size=ends.get(file.url, file.size)) for file in files]
+    stuck = [f.url for f in ended if f.url in ends and _is_unchanged(f, positions.get(f.url))]
+    log_waiting(plan, [url for url in ends if url not in stuck])
+    warn_stuck(plan, stuck)
+    file_ranges = _changed(plan, ended, positions, lines=False)
     for file_range in file_ranges:
         if not file_range.end:
             positions.pop(file_range.file.url, None)

@@ -174,11 +174,21 @@ def test_files_that_are_read_whole_leave_out_the_line_too(spark, tmp_path, caplo
     """A compressed file beside makes the stream resume by file."""
     (tmp_path / "a.csv.gz").write_bytes(gz("id,n\n1,10"))
     path = tmp_path / "b.csv"
-    path.write_text("id,n\n2,19")
+    path.write_text("id,n\n2,19\n3,2")
     run = Runs(spark, stream("csv", str(tmp_path), replication_method="INCREMENTAL"))
-    assert run() == [{"id": 1, "n": 10}]
-    path.write_text("id,n\n2,1999\n")
-    assert run() == [{"id": 2, "n": 1999}]
+    with caplog.at_level(logging.INFO, "tap-spark"):
+        assert run() == [{"id": 1, "n": 10}, {"id": 2, "n": 19}]
+        assert caplog.text.count("has no line end yet and is read once it has") == 1
+        assert run() == []
+    assert "they have not changed since the last run" in caplog.text
+    assert "reading it again" not in caplog.text
+    at_once = Runs(spark, stream("csv", str(tmp_path), **UNTERMINATED))
+    at_once.state = run.state
+    path.write_text("id,n\n2,19\n3,2999\n")
+    assert run() == [{"id": 2, "n": 19}, {"id": 3, "n": 2999}]
+    path.write_text("id,n\n2,19\n3,2")
+    assert at_once() == [{"id": 2, "n": 19}, {"id": 3, "n": 2}]
+    assert at_once() == []
 
 
 def test_bad_lines_before_a_waiting_one_are_reported(spark, tmp_path):

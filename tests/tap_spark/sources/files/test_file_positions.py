@@ -36,7 +36,8 @@ from tap_spark.sources.files.line_reader import (
     split_lines,
 )
 from tap_spark.sources.files.paths import ListedFile
-from tap_spark.sources.files.resumable_files import pack
+from tap_spark.sources.files.resumable_files import new_files, pack
+from tap_spark.state.stream_plans import StreamPlan
 from tap_spark.stream_config import StreamConfig
 
 ENDS = ["\n", "\r\n", "\r"]
@@ -399,3 +400,23 @@ def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.Monk
     line_range = LineRange(str(path), 0, 0, path.stat().st_size, path.stat().st_size, aligned=True)
     with pytest.raises(RuntimeError, match="a line is longer than 1 MiB"):
         list(read_range(line_range))
+
+
+def test_a_last_line_that_waits_is_not_covered_by_a_position(tmp_path):
+    """Of a file that is read as a whole: it is then sent even if the file never changes."""
+    path = tmp_path / "a.csv"
+    path.write_text("id\n1\n2")
+    plan = StreamPlan("s", "s", StreamConfig("s", "csv"), {}, ("id",))
+    files = [now(path, 1)]
+
+    def after(bookmark, ends):
+        new = new_files(replace(plan, bookmark=bookmark), files, ends)
+        return new, new.last_bookmark(replace(plan, bookmark=bookmark))
+
+    assert after({}, {str(path): 0})[1]["files"] == {}
+    new, bookmark = after({}, {str(path): 5})
+    assert [(part.start, part.end) for part in new.file_ranges] == [(0, 5)]
+    assert not after(bookmark, {str(path): 5})[0].file_ranges
+    new, bookmark = after(bookmark, {})
+    assert [(part.start, part.end) for part in new.file_ranges] == [(0, 6)]
+    assert not after(bookmark, {})[0].file_ranges
