@@ -445,6 +445,9 @@ def _streamed_texts(
     stream: pa.NativeFile, url: str, rules: LineRules
 ) -> Iterator[tuple[int, bytes]]:
     decoder = codecs.getincrementaldecoder(rules.encoding)() if rules.encoding else None
+    # Lines of EBCDIC end with 0x15, too, which Java decodes to a line feed.
+    is_ebcdic = "\n".encode(rules.encoding or UTF8) == b"\x25"
+    next_line = "\x85" if is_ebcdic and not rules.line_end else "\n"
     carried: list[bytes] = []
     at = began = 0
     spans = rules.quotes is not None and rules.quotes.spans_lines
@@ -452,7 +455,9 @@ def _streamed_texts(
         block = bytes(stream.read(CHUNK))
         pending = decoder.getstate()[0] if decoder else b""
         try:
-            text = decoder.decode(block, final=not block).encode() if decoder else block
+            text = block
+            if decoder:
+                text = decoder.decode(block, final=not block).replace(next_line, "\n").encode()
         except UnicodeDecodeError as error:
             raise _not_text(url, at - len(pending) + error.start, error) from error
         text = text.removeprefix(BOM) if not at else text

@@ -420,3 +420,15 @@ def test_a_last_line_that_waits_is_not_covered_by_a_position(tmp_path):
     new, bookmark = after(bookmark, {})
     assert [(part.start, part.end) for part in new.file_ranges] == [(0, 6)]
     assert not after(bookmark, {})[0].file_ranges
+
+
+@pytest.mark.parametrize("encoding", ["cp037", "cp500", "cp1140", "cp273"])
+def test_lines_of_ebcdic_end_with_either_line_feed(tmp_path, monkeypatch, encoding):
+    monkeypatch.setattr(line_reader, "CHUNK", 4)
+    path = tmp_path / "a.txt"
+    path.write_bytes("0001 É\x850002\n0003\r\x85\x85x".encode(encoding))
+    whole = LineRange(str(path), 0, 0, 99, 99, aligned=True, is_stream=True)
+    lines = read(replace(whole, rules=LineRules(encoding=encoding)))
+    assert lines == ["0001 É".encode(), b"0002", b"0003", b"", b"x"]
+    by_next_lines = LineRules(encoding=encoding, line_end="\x85".encode())
+    assert read(replace(whole, rules=by_next_lines))[1] == b"0002\n0003\r"
