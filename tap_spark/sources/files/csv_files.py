@@ -155,7 +155,8 @@ class CsvSource(CsvReader, TextFileSource):
         if not quote or (self._line_end and not self._spans_lines):
             return None
         escape = self.option("escape", quote.decode()).encode() or quote
-        return Quotes(self._separator.encode(), quote, escape, self._spans_lines)
+        comment = self.option("comment").encode()
+        return Quotes(self._separator.encode(), quote, escape, self._spans_lines, comment)
 
     @property
     def _separator(self) -> str:

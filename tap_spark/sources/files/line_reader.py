@@ -41,12 +41,14 @@ class Quotes:
         quote: Around values.
         escape: Before a quote inside of them.
         spans_lines: Whether values may have line ends.
+        comment: Prefix of lines whose quotes mean nothing; empty if there are none.
     """
 
     separator: bytes
     quote: bytes
     escape: bytes
     spans_lines: bool = False
+    comment: bytes = b""
 
     def records(self, blocks: Iterable[tuple[int, bytes]], url: str) -> Iterator[pa.Array]:
         """Yield the records of blocks of text, without their line ends.
@@ -111,6 +113,9 @@ class Quotes:
         offsets = memoryview(lines.buffers()[1] or b"").cast("i") if end else [0]
         numbers = range(len(lines) + 1)
         closed = pc.match_substring_regex(lines, self._closed_line)
+        if self.comment:
+            whole = pc.match_substring_regex(lines, r"\A[^\r]*\r?\z")
+            closed = pc.if_else(pc.starts_with(lines, self.comment), whole, closed)
         unclosed = pc.indices_nonzero(pc.invert(closed)).to_pylist()
 
         def start_of(line: int) -> int:
@@ -143,8 +148,10 @@ class Quotes:
 
         None if it is not complete.
         """
+        is_comment = bool(self.comment) and data.startswith(self.comment, at)
+        pattern = _LINE if is_comment else self._value
         while True:
-            value = self._value.match(data, at)
+            value = pattern.match(data, at)
             stop = value.end() if value else at
             if data.startswith(self.quote, at) and value and not value["close"]:
                 return None
@@ -201,6 +208,8 @@ BOM = b"\xef\xbb\xbf"
 UTF8 = "utf-8"
 LINES_SCHEMA = "value binary, file int"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_LINE = re.compile(rb"(?P<close>[^\r\n]*)")
+"""A comment, matched like a value that is closed."""
 
 FilePart = tuple[str, int, int]
 """A file, a line start in it, and a later line start or the end of the file."""

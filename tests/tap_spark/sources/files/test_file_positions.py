@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.storage import limits
-from tap_spark.sources.files import file_positions
+from tap_spark.sources.files import file_positions, line_reader
 from tap_spark.sources.files.csv_files import CsvSource
 from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -84,6 +85,27 @@ def test_escapes_and_long_separators():
     quotes = Quotes(b"||", b"'", b"\\", spans_lines=True)
     data = b"'a\\'\n'||b|c||'d'\n'e||\n'||f\n"
     assert records(quotes, data) == [b"'a\\'\n'||b|c||'d'", b"'e||\n'||f"]
+
+
+COMMENTED = ['#"', '#a,"', "#", 'a,"b\n#"', '1,"2"', "a,#", "3,4"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(COMMENTED), st.sampled_from(["\n", "\r\n", "\r"]))),
+    st.sets(st.integers(0, 60), max_size=4),
+)
+def test_quotes_of_comments_mean_nothing(lines, cuts):
+    """And a comment ends with its line, wherever blocks end."""
+    data = "".join(line + end for line, end in lines).encode()
+    quotes = replace(SPANS, comment=b"#")
+    edges = tuple(cut for cut in cuts if cut < len(data))
+    assert records(quotes, data, edges) == [line.encode() for line, _ in lines]
+
+
+def test_comments_of_lines_may_have_an_open_quote():
+    data = b'id,n\n# a,"5 inch\r\n1,"2"\n'
+    quotes = replace(LINES, comment=b"#")
+    assert records(quotes, data) == [b"id,n", b'# a,"5 inch', b'1,"2"']
 
 
 @pytest.mark.parametrize(
