@@ -52,6 +52,8 @@ _WIDER: dict[pa.DataType, pa.DataType] = {
     pa.date64(): pa.date32(),
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
 }
 _PLAIN = {pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32()}
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
@@ -268,6 +270,8 @@ def in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the values in another type, without the loss of one."""
     if array.type.equals(kind):
         return array
+    if pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        array = pc.cast(array, pa.list_(array.type.value_field))
     whole = with_parts(array, kind, lambda part, own, _: in_type(part, own))
     if whole is not None:
         return whole
@@ -291,9 +295,11 @@ def _storage(kind: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911
     if is_.is_struct(kind):
         fields = [(f.name, _storage(f.type)) for f in kind]
         return None if any(part is None for _, part in fields) else pa.struct(fields)
-    if is_.is_list(kind):
+    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
         value = _storage(kind.value_type)
         return None if value is None else pa.list_(pa.field("element", value))
+    if is_.is_map(kind):
+        return _map_of(_storage(kind.key_type), _storage(kind.item_type))
     if is_.is_dictionary(kind):
         return _storage(kind.value_type)
     if is_.is_timestamp(kind):
@@ -324,7 +330,14 @@ def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if is_.is_list(one) and is_.is_list(other):
         value = _merged(one.value_type, other.value_type)
         return None if value is None else pa.list_(pa.field("element", value))
+    if is_.is_map(one) and is_.is_map(other):
+        key = _merged(one.key_type, other.key_type)
+        return _map_of(key, _merged(one.item_type, other.item_type))
     return _merged_numbers(one, other)
+
+
+def _map_of(key: pa.DataType | None, item: pa.DataType | None) -> pa.DataType | None:
+    return None if key is None or item is None else pa.map_(key, item)
 
 
 def _merged_numbers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

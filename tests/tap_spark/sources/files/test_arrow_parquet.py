@@ -47,6 +47,20 @@ COLUMNS: dict[str, tuple[pa.Array, str, Any]] = {
         "struct<h:float>",
         {"h": 2},
     ),
+    "map": (
+        pa.array([[("a", 1)]], pa.map_(pa.large_string(), pa.time32("s"))),
+        "map<string,string>",
+        [("a", "00:00:01.000")],
+    ),
+    "large": (pa.array([["a"]], pa.large_list(pa.large_string())), "array<string>", ["a"]),
+    "pair": (pa.array([[1, 2]], pa.list_(pa.uint8(), 2)), "array<smallint>", [1, 2]),
+    "maps": (
+        pa.array([[[("a", None)]]], pa.list_(pa.map_(pa.string(), pa.int64()))),
+        "array<map<string,bigint>>",
+        [[("a", None)]],
+    ),
+    "view": (pa.array(["a"], pa.string_view()), "string", "a"),
+    "bytes": (pa.array([b"a"], pa.binary_view()), "binary", b"a"),
 }
 
 
@@ -77,6 +91,10 @@ def test_uuids(tmp_path: Path) -> None:
     assert rows([path], arrow_struct([path])) == [{"u": str(NUMBER)}, {"u": None}]
 
 
+INTS = pa.map_(pa.string(), pa.int32())
+FLOATS = pa.map_(pa.string(), pa.float64())
+
+
 @pytest.mark.parametrize(
     ("one", "other", "kind"),
     [
@@ -85,6 +103,7 @@ def test_uuids(tmp_path: Path) -> None:
         (pa.array([1], pa.int32()), pa.array([1.5]), "double"),
         (pa.nulls(1), pa.array(["x"]), "string"),
         (pa.array([{"a": 1}]), pa.array([{"b": 2}]), "struct<a:bigint,b:bigint>"),
+        (pa.array([[("k", 1)]], INTS), pa.array([[("k", 2.5)]], FLOATS), "map<string,double>"),
     ],
 )
 def test_files_that_differ(tmp_path: Path, one: pa.Array, other: pa.Array, kind: str) -> None:
@@ -118,6 +137,24 @@ def test_lists_with_nulls_of_large_stripes(tmp_path: Path) -> None:
     assert struct.simpleString() == "struct<v:array<bigint>>"
     batches = chain.from_iterable(map(ParquetRows(struct, "orc"), urls))
     assert [value for batch in batches for value in batch.column(0).to_pylist()] == 2 * lists
+
+
+def test_lists_of_other_kinds_with_nulls(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    kinds = {
+        "large": pa.large_list(pa.large_string()),
+        "fixed": pa.list_(pa.string_view(), 2),
+        "map": pa.map_(pa.string(), pa.uint8()),
+    }
+    values = {
+        "large": [["a"], None, [], ["b", None]] * ROWS,
+        "fixed": [["a", "b"], None, [None, "c"], ["d", "e"]] * ROWS,
+        "map": [[("a", 1)], None, [], [("b", None), ("c", 3)]] * ROWS,
+    }
+    table = pa.table({name: pa.array(values[name], kind) for name, kind in kinds.items()})
+    pq.write_table(table, path)
+    actual = rows([path], arrow_struct([path]))
+    assert {name: [row[name] for row in actual] for name in kinds} == values
 
 
 def test_names_that_are_there_twice(tmp_path: Path) -> None:
