@@ -290,3 +290,8 @@ def missing_columns(columns: Iterable[str], present: Sequence[str]) -> list[str]
     """Return the columns that are not present."""
     names = set(present)
     return [name for name in columns if name not in names]
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Return whether columns may differ by case only."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"

@@ -84,15 +84,19 @@ def _int96_columns(file: pq.ParquetFile) -> list[str]:
     return [path for path in paths if path in file.schema_arrow.names]
 
 
-def arrow_struct(urls: Sequence[str], kind: str = "parquet") -> StructType:
+def arrow_struct(
+    urls: Sequence[str], kind: str = "parquet", *, case_sensitive: bool = False
+) -> StructType:
     """Return the columns of all files, with types that keep every value.
 
     Raises:
-        NoCommonTypeError: A column has none; names the column and the files.
+        NoCommonTypeError: A column has none, or names differ by case only, unless these are
+            `case_sensitive`; names the column and the files.
         OSError: A file cannot be read.
     """
     kinds: dict[str, pa.DataType] = {}
     seen: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for url in urls:
         schema = parquet_schema(url, kind)
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
@@ -101,7 +105,11 @@ def arrow_struct(urls: Sequence[str], kind: str = "parquet") -> StructType:
         for field in schema:
             own = _storage(field.type)
             both = own if own is None else _merged(kinds.get(field.name, pa.null()), own)
-            if both is None:
+            other = spelled.setdefault(field.name.lower(), field.name)
+            if other != field.name and not case_sensitive:
+                names = f"'{field.name}' of '{url}' and '{other}' of '{seen[other]}'"
+                raise NoCommonTypeError(f"the columns {names} differ by case only")
+            if both is None or (_has_alike_fields(both) and not case_sensitive):
                 raise NoCommonTypeError(_disagreement(field, url, kinds, seen))
             kinds[field.name] = both
             seen.setdefault(field.name, url)
@@ -117,6 +125,14 @@ def _disagreement(
     if field.name not in seen:
         return f"{text}, a type that Spark does not have"
     return f"{text}, and {kinds[field.name]} in '{seen[field.name]}'"
+
+
+def _has_alike_fields(kind: pa.DataType) -> bool:
+    """Return whether fields of a type differ by case only."""
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    return len({field.name.lower() for field in fields}) < len(fields) or any(
+        _has_alike_fields(field.type) for field in fields
+    )
 
 
 @dataclass(frozen=True)
@@ -270,6 +286,8 @@ def in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the values in another type, without the loss of one."""
     if array.type.equals(kind):
         return array
+    if pa.types.is_struct(array.type) and pa.types.is_struct(kind):
+        _check_spelling(array.type, kind)
     if pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
         array = pc.cast(array, pa.list_(array.type.value_field))
     whole = with_parts(array, kind, lambda part, own, _: in_type(part, own))
@@ -281,6 +299,16 @@ def in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(array.type) and pa.types.is_string(kind):
         return time_texts(array)
     return pc.cast(array, kind)
+
+
+def _check_spelling(own: pa.StructType, wanted: pa.StructType) -> None:
+    """Raise an error if a field has another name by case only, which would make it null."""
+    names = {field.name for field in own}
+    lower = {name.lower(): name for name in names}
+    for field in wanted:
+        other = lower.get(field.name.lower())
+        if other is not None and field.name not in names:
+            raise pa.ArrowInvalid(f"the field '{field.name}' is '{other}' there")
 
 
 def _is_uuid(kind: pa.DataType) -> bool:

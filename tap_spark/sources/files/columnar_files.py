@@ -43,7 +43,13 @@ from tap_spark.sources.files.avro_values import (
     readable,
 )
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
-from tap_spark.sources.frame_helpers import FILE, col, frame_of_parts, without_void
+from tap_spark.sources.frame_helpers import (
+    FILE,
+    col,
+    frame_of_parts,
+    is_case_sensitive,
+    without_void,
+)
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -130,7 +136,7 @@ class ParquetSource(FileSource):
         if self.kind == "parquet":
             self._warn_of_nanoseconds([replace(fact, instants=()) for fact in facts])
         try:
-            return arrow_struct(urls, self.kind)
+            return arrow_struct(urls, self.kind, case_sensitive=is_case_sensitive(spark))
         except NoCommonTypeError as error:
             hint = "let its writer cast the column, or read the files as streams of their own"
             raise self.error(str(error), hint, self.shown_path()) from refused

@@ -62,6 +62,7 @@ from tap_spark.sources.frame_helpers import (
     fail_job,
     file_of,
     frame_of_parts,
+    is_case_sensitive,
     prune,
     widen_inferred,
     without_corrupt,
@@ -538,11 +539,6 @@ def _block_rows(block: LineRange, rows: JsonRows) -> pa.RecordBatch | None:
     except _LEFT_TO_SPARK:
         return None
     return pa.RecordBatch.from_arrays(whole_columns(table), schema=table.schema)
-
-
-def is_case_sensitive(spark: SparkSession) -> bool:
-    """Return whether columns may differ by case only."""
-    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 def is_document(head: bytes) -> bool:

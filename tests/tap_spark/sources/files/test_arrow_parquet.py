@@ -157,6 +157,22 @@ def test_lists_of_other_kinds_with_nulls(tmp_path: Path) -> None:
     assert {name: [row[name] for row in actual] for name in kinds} == values
 
 
+def test_names_that_differ_by_case_only(tmp_path: Path) -> None:
+    """They would be null in some of the files."""
+    urls = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    pq.write_table(pa.table({"Id": [1], "y": [1]}), urls[0])
+    pq.write_table(pa.table({"y": [1], "ID": [1]}), urls[1])
+    with pytest.raises(NoCommonTypeError, match=r"'ID' of .*b.parquet' and 'Id' of .*a.parquet'"):
+        arrow_struct(urls)
+    assert arrow_struct(urls, case_sensitive=True).names == ["Id", "y", "ID"]
+    for url, name in zip(urls, ("zip", "Zip"), strict=True):
+        pq.write_table(pa.table({"s": pa.array([[{name: 1}]])}), url)
+    with pytest.raises(NoCommonTypeError, match=r"column 's' is .*Zip.*b.parquet', and .*zip.*a.p"):
+        arrow_struct(urls)
+    with pytest.raises(RuntimeError, match=r"column 's' .*'zip' is 'Zip'.*b.parquet"):
+        rows(urls, arrow_struct(urls[:1]))
+
+
 def test_names_that_are_there_twice(tmp_path: Path) -> None:
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
