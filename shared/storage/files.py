@@ -25,7 +25,7 @@ from shared.storage.urls import S3_SCHEMES, local_path
 DEFAULT_LEVEL = 3
 """The highest of `isal`: some 15 % larger than by zlib's highest, as fast as the lowest. Higher
 levels are zlib's."""
-_DAMAGED: Any = isal_zlib.error
+_DAMAGED: Any = (isal_zlib.error, lzma.LZMAError)
 MAGIC = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -35,22 +35,23 @@ MAGIC = {
 _ARROW_CODECS = {"zstd": "zstd", "bzip2": "bz2"}
 _MAGIC_BYTES = 6
 _COPY_BYTES = 1024 * 1024
+_XZ_BYTES = 64 * 1024
 
 
 def zipped(sink: pa.NativeFile, level: int = DEFAULT_LEVEL) -> pa.NativeFile:
     """Return a file that writes gzip into another one, and closes that one with itself."""
     make: Any = igzip.IGzipFile if level <= DEFAULT_LEVEL else GzipFile
     file = make(filename="", fileobj=sink, mode="wb", compresslevel=level, mtime=0)
-    return pa.PythonFile(_GzipFile(file, sink), mode="w")
+    return pa.PythonFile(_PackedFile(file, sink), mode="w")
 
 
-class _GzipFile:
+class _PackedFile:
     """A file that Arrow can read or write, over another one."""
 
     closed = False
 
-    def __init__(self, file: Any, packed: pa.NativeFile) -> None:
-        self._file, self._packed = file, packed
+    def __init__(self, file: Any, packed: pa.NativeFile, codec: str = "gzip") -> None:
+        self._file, self._packed, self._codec = file, packed, codec
 
     def readable(self) -> bool:
         return True
@@ -59,7 +60,7 @@ class _GzipFile:
         return True
 
     def read(self, size: int) -> bytes:
-        with _damage():
+        with _damage(self._codec):
             return bytes(self._file.read(size))
 
     def write(self, data: Any) -> int:
@@ -77,13 +78,42 @@ class _GzipFile:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def _damage(codec: str) -> Iterator[None]:
     try:
         yield
     except EOFError:
-        raise OSError("the gzip data is truncated") from None
+        raise OSError(f"the {codec} data is truncated") from None
     except _DAMAGED as error:
-        raise OSError(f"the gzip data is damaged: {error}") from None
+        raise OSError(f"the {codec} data is damaged: {error}") from None
+
+
+class _XzFile:
+    """The content of streams of xz, which zeros may follow: `LZMAFile` ends at what is neither."""
+
+    def __init__(self, packed: pa.NativeFile) -> None:
+        self._packed = packed
+        self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+
+    def read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        data = b""
+        while size:
+            if self._stream.eof:
+                data = self._stream.unused_data.lstrip(b"\0")
+                while not data and (more := bytes(self._packed.read(_XZ_BYTES))):
+                    data = more.lstrip(b"\0")
+                if not data:
+                    break
+                self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+            elif self._stream.needs_input and not (data := bytes(self._packed.read(_XZ_BYTES))):
+                raise EOFError
+            parts.append(self._stream.decompress(data, size))
+            data = b""
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Leave the file below to the one above."""
 
 
 def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
@@ -106,7 +136,7 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
     """Return the content of a compressed file.
 
     Reading it raises `pyarrow.ArrowInvalid` if it is larger than any data would be, and OSError if
-    a gzip file is damaged or cut off.
+    it is damaged or cut off.
     """
     plain = 0
 
@@ -118,9 +148,10 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
         return part
 
     if codec == "gzip":
-        content = pa.PythonFile(_GzipFile(igzip.IGzipFile(fileobj=raw, mode="rb"), raw), mode="r")
+        unzipped = igzip.IGzipFile(fileobj=raw, mode="rb")
+        content = pa.PythonFile(_PackedFile(unzipped, raw), mode="r")
     elif codec == "xz":
-        content = pa.PythonFile(lzma.LZMAFile(raw), mode="r")  # noqa: SIM115
+        content = pa.PythonFile(_PackedFile(_XzFile(raw), raw, codec), mode="r")
     else:
         content = pa.CompressedInputStream(raw, codec)
     return pa.TransformInputStream(content, count)

@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from lzma import LZMAError
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -411,7 +410,7 @@ class JsonTask:
         except Refused as refused:
             text = row_failure(problem=str(refused), file=part.url, hint=self._hint(str(refused)))
             raise RuntimeError(text) from None
-        except (OSError, pa.ArrowInvalid, LZMAError, EOFError) as error:
+        except (OSError, pa.ArrowInvalid) as error:
             problem = f"the file cannot be read: {error}"
             raise RuntimeError(row_failure(problem=problem, file=part.url)) from error
 

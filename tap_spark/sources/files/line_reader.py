@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from lzma import LZMAError
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -355,7 +354,7 @@ def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:
             kept, header = without_header(values, line_range.rules.comment, header=header)
             numbers = pa.repeat(pa.scalar(line_range.number, pa.int32()), len(kept))
             yield pa.RecordBatch.from_arrays([kept, numbers], ["value", "file"])
-    except (OSError, pa.ArrowInvalid, LZMAError, EOFError) as error:
+    except (OSError, pa.ArrowInvalid) as error:
         problem = f"the file cannot be read: {error}"
         raise RuntimeError(row_failure(problem=problem, file=line_range.url)) from error
 

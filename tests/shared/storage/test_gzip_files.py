@@ -1,8 +1,13 @@
-"""gzip by isal: what others write is read, what it writes others read, damage is an OSError."""
+"""gzip by isal: what others write is read, what it writes others read, damage is an OSError.
+
+So is damage of xz.
+"""
 
 from __future__ import annotations
 
 import gzip
+import lzma
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,3 +53,23 @@ def test_damage_is_an_error(tmp_path: Path, at: int, reason: str) -> None:
     content[at] ^= 255
     with pytest.raises(OSError, match=reason):
         read(tmp_path / "x.gz", bytes(content))
+
+
+@pytest.mark.parametrize("padding", [0, 4, 512, 200_000])
+def test_streams_of_xz_are_read_as_one_file(tmp_path: Path, padding: int) -> None:
+    noise = random.Random(0).randbytes(200_000)
+    zeros = bytes(padding)
+    streams = zeros.join(map(lzma.compress, (TEXT, b"", noise, b"more")))
+    assert read(tmp_path / "x.xz", streams + zeros) == TEXT + noise + b"more"
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [(lzma.compress(TEXT)[:-1], "truncated"), (b"no stream" * 9, "damaged"), (b"x", "truncated")],
+)
+def test_what_follows_a_stream_of_xz_is_a_stream_or_an_error(
+    tmp_path: Path, end: bytes, reason: str
+) -> None:
+    for start in (b"", bytes(8)):
+        with pytest.raises(OSError, match=f"xz data is {reason}"):
+            read(tmp_path / "x.xz", lzma.compress(b"a") + start + end)
