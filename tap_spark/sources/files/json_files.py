@@ -20,6 +20,7 @@ from shared.formats.arrow_types import holds, struct_to_arrow
 from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
+from shared.storage.urls import shown
 from tap_spark.sources.driver_rows import records_of_batch
 from tap_spark.sources.files import json_rows, paths
 from tap_spark.sources.files.driver_files import block_bytes, blocks_of, mapped, whole_columns
@@ -403,8 +404,11 @@ class JsonSource(FileSource):
     def _head(self, url: str) -> bytes:
         is_known_to_spark = url.lower().endswith(BY_NAME)
         encoding = "" if is_known_to_spark else self.kind_of(url).encoding
-        with open_input(url) as file:
-            head = bytes(file.read(HEAD_BYTES))
+        try:
+            with open_input(url) as file:
+                head = bytes(file.read(HEAD_BYTES))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise self.error(f"the file cannot be read: {error}", file=shown(url)) from error
         return head.decode(encoding or self.text_encoding, "ignore").encode()
 
     def _check_names(self, spark: SparkSession, urls: Sequence[str]) -> None:

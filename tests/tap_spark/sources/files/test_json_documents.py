@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tap_runs import stream
 
+from shared.errors import SourceError
 from tap_spark.sources.files import json_rows
+from tap_spark.sources.files.json_files import JsonSource
 from tap_spark.sources.files.json_rows import several_values
 
 texts = st.text('ab"\\{}[]\n é', max_size=8)
@@ -45,3 +50,14 @@ def test_lines_too_long_to_keep_are_skipped_and_others_checked(monkeypatch):
     long = b'["' + b'}{ \\" ' * 20 + b'"]'
     assert not several_values(pieces(long, 4))
     assert several_values(pieces(long + b"\n[1]\n[2]\n", 4))
+
+
+@pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("xz", lzma.compress)])
+def test_a_damaged_file_is_named_where_its_kind_is_looked_for(tmp_path, name, pack):
+    path = tmp_path / f"a.json.{name}"
+    path.write_bytes(pack(b'{"a":1}\n' * 9)[:-9])
+    with pytest.raises(
+        SourceError, match=f"the file cannot be read: the {name} data is truncated"
+    ) as e:
+        _ = JsonSource(stream("json", str(path))).document
+    assert (e.value.where.stream, e.value.where.file) == ("s", str(path))
