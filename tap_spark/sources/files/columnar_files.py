@@ -113,6 +113,8 @@ class ParquetSource(FileSource):
         try:
             files = paths.list_files(tuple(self.paths))
         except SourceError as error:
+            if self.is_local:
+                raise
             # Spark may have credentials of its own.
             text = "stream '%s': only Spark looks at its files, which may cut nanoseconds: %s"
             log.warning(text, self.stream.name, error)

@@ -63,6 +63,11 @@ class DriverFiles:
         )
 
     @property
+    def is_local(self) -> bool:
+        """Return whether all paths are on the disk, of which Spark sees no more than the driver."""
+        return all(local_path(path) is not None for path in self.paths)
+
+    @property
     def weight(self) -> float:
         """Return the work of a byte that threads read; 0 if only Spark can. See `Work`."""
         return 0
@@ -85,7 +90,7 @@ class DriverFiles:
         try:
             files = paths.list_files(tuple(self.paths))
         except SourceError:
-            if self._incremental or all(local_path(path) is not None for path in self.paths):
+            if self._incremental or self.is_local:
                 raise
             return []  # Spark may have credentials of its own.
         remote = sum(local_path(file.url) is None for file in files)

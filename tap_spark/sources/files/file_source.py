@@ -136,7 +136,11 @@ class FileSource(DriverFiles, ABC):
         return None
 
     def listed(self, spark: SparkSession, urls: Iterable[str]) -> list[paths.ListedFile] | None:
-        """Return the files of paths that hold bytes; None if only Spark has access to them."""
+        """Return the files of paths that hold bytes; None if only Spark has access to them.
+
+        Raises:
+            SourceError: A local folder cannot be read, or a file's name is not UTF-8.
+        """
         chosen = {k: v for k, v in self.stream.options.items() if k.lower() in SELECTING}
         try:
             if chosen:
@@ -149,7 +153,11 @@ class FileSource(DriverFiles, ABC):
                     files.append(paths.ListedFile(name, facts.size))
             else:
                 files = paths.list_files(tuple(urls))
-        except (SourceError, OSError):
+        except SourceError:
+            if self.is_local:
+                raise
+            return None
+        except OSError:
             return None
         by_name = any(file.url.lower().endswith(BY_NAME) for file in files)
         return None if by_name else [file for file in files if file.size]

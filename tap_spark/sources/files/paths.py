@@ -245,6 +245,7 @@ def _files(path: str) -> Iterator[ListedFile]:
 
 def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
     if root.is_file():
+        _check_name(root)
         stat = root.stat()
         yield ListedFile(str(root), stat.st_size, str(stat.st_mtime_ns), partitioned)
     elif root.is_dir():
@@ -253,6 +254,16 @@ def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
                 continue
             if child.is_file() or "=" in child.name:
                 yield from _below(child, partitioned=partitioned or child.is_dir())
+
+
+def _check_name(path: Path) -> None:
+    """Raise an error if a name is not UTF-8: Spark would leave it out, and STATE cannot hold it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        name = os.fsencode(path).decode(errors="backslashreplace")
+        text = "the name of the file is not UTF-8"
+        raise SourceError(text, where=Where(file=name), hint="rename the file") from None
 
 
 def _listed(path: str) -> list[ListedFile]:

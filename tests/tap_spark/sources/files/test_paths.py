@@ -17,7 +17,7 @@ from tap_spark.sources.files.paths import (
     list_files,
     resolve_paths,
 )
-from tap_spark.sources.source import driver_source_for
+from tap_spark.sources.source import driver_source_for, source_for
 
 NAMES = [
     *("a.csv", "b.csv", "_c.csv", ".d.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"),
@@ -152,3 +152,13 @@ def test_names_in_a_storage_may_have_the_characters_of_patterns():
         assert [file.url for file in list_files((escaped(url),))] == [url]
     (file,) = list_files(("memory://names/[^abs]*",))
     assert file.url == "memory://names/k[1].csv"
+
+
+def test_names_that_are_not_utf8_are_errors(folder):
+    """Spark would leave the file out."""
+    Path(os.fsdecode(os.fsencode(folder / "x") + b"/caf\xe9.csv")).write_text("1\n")
+    for path in (f"{folder}/x", f"{folder}/x/c*"):
+        with pytest.raises(SourceError, match=r"/caf\\xe9.csv': .*not UTF-8 \(rename the file\)"):
+            list_files(resolve_paths(stream("csv", path)))
+        with pytest.raises(SourceError, match="not UTF-8"):
+            source_for(stream("csv", path)).listed(None, [path])
