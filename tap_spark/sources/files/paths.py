@@ -7,10 +7,10 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
 from shared.storage.access import failures, remote, storage_hint
-from shared.storage.urls import local_path, shown
+from shared.storage.urls import local_path, shown, split_url
 from tap_spark.sources.source_declaration import COMPRESSED
 from tap_spark.stream_config import StreamConfig
 
@@ -267,6 +267,10 @@ def _check_name(path: Path) -> None:
 
 
 def _listed(path: str) -> list[ListedFile]:
+    if ":" in split_url(path)[1].rpartition("@")[0]:
+        text = "the path holds a password, which would get into STATE"
+        hint = "set it in fsspec's configuration, such as the variable FSSPEC_SFTP_PASSWORD"
+        raise SourceError(text, where=Where(file=shown(path)), hint=hint)
     try:
         with failures(path):
             url = re.sub(r"^s3[an]://", "s3://", path)
@@ -293,16 +297,37 @@ def _unlisted(path: str, error: OSError) -> SourceError:
 
 
 def _remote_files(path: str, filesystem: FileSystem, inside: str) -> Iterator[ListedFile]:
-    scheme = path.split("://", 1)[0]
+    url_of = partial(_url_of, path=path, inside=inside)
     for pattern in expanded(inside):
         for name, info in filesystem.glob(_python_pattern(pattern), detail=True).items():
             if not _is_hidden_hit(name, pattern):
-                yield from _remote_below(filesystem, scheme, name, info)
+                yield from _remote_below(filesystem, url_of, name, info)
+
+
+def _url_of(name: str, path: str, inside: str) -> str:
+    """Return the URL of a file that fsspec lists; its name may lack the host or account.
+
+    Args:
+        name: Its name in the file system.
+        path: The URL that was listed.
+        inside: The name of that one in the file system.
+    """
+    if "://" in name:
+        return name
+    name = name.lstrip("/")
+    end = inside.rstrip("/")
+    if path.rstrip("/").endswith(end):
+        return path.rstrip("/").removesuffix(end) + "/" * inside.startswith("/") + name
+    scheme, netloc, _ = split_url(path)
+    container, at, _ = netloc.partition("@")
+    if at and name.startswith(f"{container}/"):
+        return f"{scheme}://{netloc}{name.removeprefix(container)}"
+    return f"{scheme}://{name}"
 
 
 def _remote_below(
     filesystem: FileSystem,
-    scheme: str,
+    url_of: Callable[[str], str],
     name: str,
     info: dict[str, Any],
     *,
@@ -310,9 +335,7 @@ def _remote_below(
 ) -> Iterator[ListedFile]:
     if info["type"] == "file":
         mtime = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
-        yield ListedFile(
-            f"{scheme}://{name.lstrip('/')}", int(info["size"]), str(mtime), partitioned
-        )
+        yield ListedFile(url_of(name), int(info["size"]), str(mtime), partitioned)
         return
     for child in filesystem.ls(name, detail=True):
         leaf = child["name"].rstrip("/").rpartition("/")[2]
@@ -320,7 +343,7 @@ def _remote_below(
             continue
         if child["type"] == "file" or "=" in leaf:
             inner = partitioned or child["type"] != "file"
-            yield from _remote_below(filesystem, scheme, child["name"], child, partitioned=inner)
+            yield from _remote_below(filesystem, url_of, child["name"], child, partitioned=inner)
 
 
 def is_hidden(name: str) -> bool:

@@ -13,6 +13,7 @@ from tap_runs import stream
 from shared.errors import SourceError
 from tap_spark.sources.files.paths import (
     _locked_folders,
+    _url_of,
     escaped,
     list_files,
     resolve_paths,
@@ -162,3 +163,27 @@ def test_names_that_are_not_utf8_are_errors(folder):
             list_files(resolve_paths(stream("csv", path)))
         with pytest.raises(SourceError, match="not UTF-8"):
             source_for(stream("csv", path)).listed(None, [path])
+
+
+@pytest.mark.parametrize(
+    ("path", "inside", "name", "url"),
+    [
+        ("hdfs://nn:8020/data", "/data", "/data/a.csv", "hdfs://nn:8020/data/a.csv"),
+        ("hdfs://data/data/", "/data", "/data/a.csv", "hdfs://data/data/a.csv"),
+        ("sftp://me@host/", "/", "/a.csv", "sftp://me@host/a.csv"),
+        ("webhdfs://h:1/*", "/*", "/a.csv", "webhdfs://h:1/a.csv"),
+        ("abfss://c@x.net/d*/", "c/d*", "c/d1/a.csv", "abfss://c@x.net/d1/a.csv"),
+        ("abfss://c@x.net", "c", "c/c/a.csv", "abfss://c@x.net/c/a.csv"),
+        ("s3a://b/d", "b/d", "b/d/a.csv", "s3a://b/d/a.csv"),
+        ("gs://b/", "b", "b/b/a.csv", "gs://b/b/a.csv"),
+        ("memory://names/*", "/names/*", "/names/a.csv", "memory://names/a.csv"),
+        ("https://h/d", "https://h/d", "https://h/d/a.csv", "https://h/d/a.csv"),
+    ],
+)
+def test_urls_keep_what_names_lack(path, inside, name, url):
+    assert _url_of(name, path, inside) == url
+
+
+def test_a_password_does_not_get_into_state():
+    with pytest.raises(SourceError, match=r"file 'sftp://host/a.csv': the path holds a password"):
+        list_files(("sftp://me:secret@host/a.csv",))
