@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -42,6 +42,7 @@ from tap_spark.sources.files.resumable_files import (
     new_urls,
     waiting_ends,
 )
+from tap_spark.sources.files.text_types import INFERRED_HINT
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
     col,
@@ -63,12 +64,16 @@ if TYPE_CHECKING:
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = r"0|-?[1-9][0-9]*"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = _DAY + r" (?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}(?:\.[0-9]{0,5}[1-9])?"
 _FORMS: Mapping[type[T.DataType], str] = {
     T.IntegerType: _WHOLE,
     T.LongType: _WHOLE,
     T.DecimalType: _WHOLE,
+    T.DoubleType: r"-?[0-9]+\.[0-9]+",
     T.DateType: _DAY,
-    T.TimestampType: _DAY + r" [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?",
+    T.TimestampType: _TIME,
+    T.TimestampNTZType: _TIME,
+    T.StringType: r"(?s:.*)",
 }
 """Texts that can be restored from values of types that Spark infers."""
 
@@ -81,10 +86,24 @@ def exact_field(field: T.StructField, urls: Iterable[str]) -> T.StructField:
 
 
 def _keeps(dtype: T.DataType, text: str) -> bool:
-    if isinstance(dtype, T.DoubleType):
-        return re.fullmatch(r"-?[0-9.]+", text) is not None and repr(float(text)) == text
     form = _FORMS.get(type(dtype))
-    return form is None or re.fullmatch(form, text) is not None
+    if form is None or re.fullmatch(form, text) is None:
+        return False
+    if isinstance(dtype, T.DoubleType):
+        return repr(float(text)) == text
+    if isinstance(dtype, T.DecimalType):
+        return len(text.lstrip("-")) <= int(dtype.precision)
+    if form == _WHOLE:
+        return abs(int(text)) < (2**31 if isinstance(dtype, T.IntegerType) else 2**63)
+    return isinstance(dtype, T.StringType) or _is_day(text[:10])
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def partition_value(field: T.StructField, urls: Sequence[str], number: str = "file") -> Column:
@@ -255,6 +274,7 @@ class FileSource(DriverFiles, ABC):
         with self.naming_paths():
             struct = self.planned_struct(spark, plan)
             self._check_columns(spark, plan)
+            self._check_folders(spark, struct)
             planned = planned_slice(self.finished_rows(spark, self.paths, struct, plan), plan)
         yield planned
 
@@ -353,6 +373,8 @@ class FileSource(DriverFiles, ABC):
         if not new.file_ranges and bookmark is not None:
             empty = spark.createDataFrame([], self.planned_struct(spark, plan))
             yield Slice(empty.select(*map(col, plan.columns)), bookmark=bookmark)
+        if new.file_ranges:
+            self._check_folders(spark, self.planned_struct(spark, plan))
         if new.rules is not None and new.file_ranges:
             self.check_headers([file_range.file.url for file_range in new.file_ranges])
 
@@ -400,6 +422,18 @@ class FileSource(DriverFiles, ABC):
         if gone := missing_columns(plan.columns, plan.columns if present is None else present):
             text = f"selected columns are no longer in the source: {', '.join(gone)}"
             raise self.error(text, REDISCOVER, self.shown_path())
+
+    def _check_folders(self, spark: SparkSession, struct: T.StructType) -> None:
+        """Raise an error if a type of the catalog does not keep the text of a folder now."""
+        names = {field.name for field in self.partitions(spark)} & set(struct.names)
+        if self.is_typed or not names:
+            return
+        for file in self.listed(spark, self.paths) or ():
+            for field in (struct[name] for name in names):
+                if exact_field(field, [file.url]) != field:
+                    kind, text = field.dataType.simpleString(), value_of(file.url, field.name)
+                    problem = f"column '{field.name}' holds a value that type {kind} cannot keep"
+                    raise self.error(f"{problem} as written: {text}", INFERRED_HINT, file.url)
 
 
 def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> T.StructType:

@@ -268,7 +268,8 @@ class XmlSource(FileSource):
             return parse_ddl(self, spark)
         untyped = {} if self.option("inferSchema") else {"inferSchema": "false"}
         struct = self._reader(spark).options(**untyped).xml(self.paths).schema
-        fields = [field for field in struct.fields if field.name != CORRUPT]
+        in_folders = {field.name: field for field in self.partitions(spark)}
+        fields = [in_folders.get(f.name, f) for f in struct.fields if f.name != CORRUPT]
         if not fields:
             tag = self.option("rowTag")
             raise self.error(f"the files have no element <{tag}>", "check 'rowTag'")

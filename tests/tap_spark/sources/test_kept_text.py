@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyspark.sql import functions as F  # noqa: N812
-from tap_runs import read_all, rows, stream
+from tap_runs import failure, read_all, rows, stream
 
 from shared.spark.session import try_cast
 from tap_spark.config import TapConfig
@@ -84,6 +86,35 @@ def test_a_value_that_would_lose_its_text_is_named(spark, tmp_path, method):
         assert part in text
     supplied = stream("csv", str(path), replication_method=method, schema="zip INT, name STRING")
     assert rows(spark, supplied)[1]["zip"] == 501
+
+
+def save_as(kind, path):
+    path.parent.mkdir(parents=True)
+    if kind in ("parquet", "orc"):
+        (pq if kind == "parquet" else orc).write_table(pa.table({"a": [1]}), path)
+    else:
+        texts = {"xml": "<t><r><a>1</a></r></t>", "json": '{"a":1}\n', "csv": "a\n1\n"}
+        path.write_text(texts.get(kind, "1\n"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *((kind, "FULL_TABLE") for kind in ("csv", "json", "text", "parquet", "orc", "xml")),
+        *((kind, "INCREMENTAL") for kind in ("json", "parquet")),
+    ],
+)
+def test_a_folder_whose_text_its_type_would_lose_is_named(spark, tmp_path, kind, method):
+    save_as(kind, tmp_path / "month=10" / "a")
+    options = {"rowTag": "r"} if kind == "xml" else {}
+    config = stream(kind, str(tmp_path), replication_method=method, options=options)
+    catalog = catalog_for(spark, TapConfig(streams=(config,)))
+    assert [row["month"] for row in read_all(spark, config, catalog=catalog)[0]] == [10]
+    save_as(kind, tmp_path / "month=01" / "a")
+    text = failure(lambda: read_all(spark, config, catalog=catalog))
+    for part in (f"file '{tmp_path}/month=01/a'", "column 'month'", "as written: 01 (run --disc"):
+        assert part in text
+    assert {row["month"] for row in rows(spark, config)} == {"01", "10"}
 
 
 def test_utf16_and_compressed_csv_by_file(spark, tmp_path):

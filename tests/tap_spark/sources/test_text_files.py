@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import zipfile
 
 import pyarrow as pa
@@ -218,6 +219,11 @@ def test_a_name_that_spark_cannot_read_is_named(spark, tmp_path):
     config = stream("xml", str(tmp_path), options={"rowTag": "r"})
     text = failure(lambda: rows(spark, config))
     assert "':' in their names: a:b.xml" in text
+    (tmp_path / "a:b.xml").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xe9.xml"))
+    schema = stream("xml", str(tmp_path), options={"rowTag": "r"}, schema="a INT")
+    for one in (config, schema):
+        with pytest.raises(SourceError, match="not UTF-8"):
+            rows(spark, one)
 
 
 @pytest.mark.parametrize(("kind", "method"), matrix(["json", "orc", "parquet"], METHODS))

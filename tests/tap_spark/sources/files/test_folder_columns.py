@@ -21,7 +21,17 @@ from tap_spark.sources.files.file_source import NO_PARTITION, exact_field, value
         (["2024-1-1"], T.DateType(), False),
         (["2024-01-01 10:00:00"], T.TimestampType(), True),
         (["2024-01-01T10:00:00Z"], T.TimestampType(), False),
-        (["x"], T.StringType(), True),
+        (["x", "a\nb"], T.StringType(), True),
+        (["A1"], T.IntegerType(), False),
+        (["2147483648"], T.IntegerType(), False),
+        (["2147483648"], T.LongType(), True),
+        (["9223372036854775808"], T.LongType(), False),
+        (["9223372036854775808"], T.DecimalType(19, 0), True),
+        (["1" * 20], T.DecimalType(19, 0), False),
+        (["1.2.3"], T.DoubleType(), False),
+        (["2024-02-30"], T.DateType(), False),
+        (["2024-01-01 25:00:00"], T.TimestampType(), False),
+        (["true"], T.BooleanType(), False),
     ],
 )
 def test_types_that_keep_the_text(values: list[str], dtype: T.DataType, kept: bool) -> None:
