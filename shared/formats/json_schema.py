@@ -30,6 +30,7 @@ Schema evolution asks which type holds every value of two types.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from sys import float_info
 from typing import Any
 
 from shared.errors import SettingsError
@@ -127,9 +128,10 @@ def shown_type(dtype: T.DataType) -> str:
 def common_scalar(old: T.DataType, new: T.DataType, *, lossy: bool = False) -> T.DataType | None:
     """Return the narrowest type that holds the values of both, `old` if it does.
 
-    If `lossy`, a long or a decimal may become a double, which rounds, as files are widened. Columns
-    then become at least as wide as the new type: texts lose their length, and decimals stay
-    decimals. None if such a type does not exist, or if one is a struct, an array or a map.
+    If `lossy`, a long, which rounds, or a decimal of few digits may become a double, as files are
+    widened. Columns then become at least as wide as the new type: texts lose their length, and
+    decimals stay decimals. None if such a type does not exist, or if one is a struct, an array or a
+    map.
     """
     if old == new or isinstance(new, T.NullType):
         return old
@@ -159,7 +161,14 @@ def _number(old: T.DataType, new: T.DataType, *, lossy: bool) -> T.DataType | No
         return old if INTEGERS[type(old)] >= INTEGERS[type(new)] else new
     if kinds <= {T.DecimalType, *INTEGERS}:
         return _wider_decimal(old, new, lossy=lossy)
-    return _floating(kinds, lossy=lossy) if kinds & {T.FloatType, T.DoubleType} else None
+    if not kinds & {T.FloatType, T.DoubleType} or any(map(_is_beyond_double, (old, new))):
+        return None
+    return _floating(kinds, lossy=lossy)
+
+
+def _is_beyond_double(dtype: T.DataType) -> bool:
+    """Return whether a double may change the digits of a decimal."""
+    return isinstance(dtype, T.DecimalType) and dtype.precision > float_info.dig
 
 
 def _text(old: T.DataType, new: T.DataType) -> T.DataType:

@@ -31,7 +31,8 @@ def one(data_type: T.DataType, nullable: bool = False) -> T.StructType:
         (LONG, T.DecimalType(10, 0), T.DecimalType(19, 0)),
         (INT, T.DecimalType(10, 2), T.DecimalType(12, 2)),
         (T.DecimalType(10, 2), T.DecimalType(12, 5), T.DecimalType(13, 5)),
-        (T.DecimalType(38, 0), DOUBLE, DOUBLE),
+        (T.DecimalType(15, 2), DOUBLE, DOUBLE),
+        (T.DecimalType(10, 2), FLOAT, DOUBLE),
         (FLOAT, DOUBLE, DOUBLE),
         (FLOAT, SHORT, FLOAT),
         (FLOAT, INT, DOUBLE),
@@ -66,6 +67,8 @@ def test_widening_works_both_ways(old: T.DataType, new: T.DataType, expected: T.
         (T.ArrayType(LONG), STRING),
         (T.StructType([]), T.MapType(STRING, STRING)),
         (T.DecimalType(38, 0), T.DecimalType(38, 38)),
+        (T.DecimalType(16, 2), DOUBLE),
+        (T.DecimalType(38, 0), FLOAT),
         (T.BinaryType(), STRING),
         (DAYS, T.YearMonthIntervalType(0, 1)),
         (FLOAT, STRING),
@@ -100,7 +103,7 @@ def test_a_conflict_inside_names_its_path() -> None:
 
 
 NUMERIC = st.sampled_from(
-    [BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, *(T.DecimalType(p, s) for p, s in ((5, 2), (18, 9)))]
+    [BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, *(T.DecimalType(p, s) for p, s in ((5, 2), (15, 9)))]
 )
 STRUCTS = st.lists(
     st.builds(F, st.sampled_from("abcd"), NUMERIC, st.booleans()), unique_by=lambda f: f.name
