@@ -39,7 +39,9 @@ from target_spark.destinations.files.stored_columns import (
     TableSchema,
     beside,
     check_ours,
+    check_replaced,
     contracted,
+    data_files,
     merge_columns,
     must_rewrite,
     partition_columns,
@@ -50,6 +52,7 @@ from target_spark.destinations.folders.stored_folder import TableFolder, folder_
 from target_spark.destinations.folders.table_folder import (
     FolderChange,
     folder_name,
+    is_ours,
     partition_folder,
     table_path,
     writing,
@@ -185,6 +188,8 @@ class FileDestination(Destination):
             )
         with writing(folder.table, self.options):
             existing = read_table_schema(folder, self.encoding.format)
+            if request.method == OVERWRITE:
+                check_replaced(data_files(folder, self.encoding.format), request)
         table = None if request.method == OVERWRITE else existing
         old = table.struct if table else None
         own = request.struct if old is None else contracted(old, request)
@@ -195,7 +200,7 @@ class FileDestination(Destination):
             before, after = (self._write(folder, one).stored for one in (table, new))
             if must_rewrite(table.format, before, after):
                 with writing(folder.table, self.options):
-                    check_ours(folder.files(), before, after, request)
+                    check_ours(data_files(folder, table.format), before, after, request)
         return table, new
 
     def commit(self, flush: Flush) -> Committed | None:
@@ -218,13 +223,13 @@ class FileDestination(Destination):
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
-        """See `Destination`. With `overwrite` all rows belong to the run."""
+        """See `Destination`. With `overwrite` all rows belong to the run; others' files stay."""
         if request.method == OVERWRITE:
             return None
         with self._lock:
             folder = self.folder(request)
             with folder.locked():
-                present = folder.files()
+                present = tuple(filter(is_ours, folder.files()))
                 existing = read_table_schema(folder, self.encoding.format)
                 names = existing.struct.names if existing else []
                 if existing is None or not present or not {TABLE_VERSION, DELETED_AT} <= set(names):
@@ -327,7 +332,9 @@ class FileDestination(Destination):
     ) -> _Step | None:
         """Plan the step that makes flushes visible; return None if there is no table."""
         overwrite = request.method == OVERWRITE
-        present = folder.files()
+        present = data_files(folder, self.encoding.format)
+        if overwrite:
+            check_replaced(present, request)
         existing = read_table_schema(folder, self.encoding.format)
         old = None if overwrite else existing
         table = self._merged(folder, old, flushes)

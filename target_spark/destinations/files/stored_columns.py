@@ -282,16 +282,37 @@ def check_ours(
             )
 
 
+def check_replaced(names: Iterable[str], request: TableRequest) -> None:
+    """Raise a SettingsError if `overwrite` would remove files of other programs."""
+    if request.contract.rules == EVOLVE:
+        return
+    for name in names:
+        if not is_ours(name):
+            raise rules_error(
+                request.stream,
+                f"'overwrite' would remove files of another program, such as '{name}'",
+                "load into another folder",
+            )
+
+
+def data_files(folder: TableFolder, format_name: str) -> tuple[str, ...]:
+    """Return the names of visible files of a format; others in the folder stay as they are."""
+    return tuple(name for name in folder.files() if _is_data(name, format_name))
+
+
+def _is_data(name: str, format_name: str) -> bool:
+    form = FORMATS[format_name]
+    return name.endswith(tuple(map(form.extension, form.compressions)))
+
+
 def _foreign_schema(folder: TableFolder, names: tuple[str, ...], format_name: str) -> TableSchema:
     """Return the union of the columns in the files of a table written by other programs."""
     if _is_delta(folder):
         raise _unusable(folder, "it is a Delta table")
-    existing = FORMATS[format_name]
-    endings = {existing.extension(compression) for compression in existing.compressions}
     for name in names:
         if "/" in name:
             raise _unusable(folder, f"its folders like '{name}' were not made by target-spark")
-        if not any(name.endswith(ending) for ending in endings):
+        if not _is_data(name, format_name):
             raise _unusable(folder, f"'{name}' in it is not a {format_name} file")
     if format_name not in {"parquet", "orc"}:
         raise _unusable(folder, f"its {format_name} files were not written by target-spark")

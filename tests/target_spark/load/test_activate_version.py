@@ -170,6 +170,21 @@ class TestFormats:
         t.destination.activate(t.request(), VersionEdit(7, False, AT + 86400))
         assert names(t) == again
 
+    @pytest.mark.parametrize("edit", [HARD, SOFT])
+    def test_files_of_others_stay(self, table: Any, form: str, edit: VersionEdit) -> None:
+        t = filled(table(form))
+        others = [t.folder / "README.md", t.folder / f"x.{form}"]
+        for path in others:
+            path.write_text("a\n1\n")
+        (t.folder / "archive").mkdir()
+        assert t.destination.activate(t.request(), edit) is not None
+        assert {path.read_text() for path in others} == {"a\n1\n"}
+        for path in others:
+            path.unlink()
+        (t.folder / "archive").rmdir()
+        values = t.values() if edit.hard_delete else [a for a, at in deleted(t).items() if not at]
+        assert values == [4, 5, 6, 8]
+
     def test_everything_goes(self, table: Any, form: str) -> None:
         t = filled(table(form))
         t.destination.activate(t.request(), VersionEdit(100, True, AT))

@@ -251,6 +251,29 @@ def test_files_of_other_programs_are_rewritten_by_a_setting_only(
     t.destination.commit(t.flush(struct("c string"), [(None, None, "z")]))
 
 
+@pytest.mark.parametrize("form", ALL)
+def test_overwrite_removes_files_of_other_programs_by_a_setting_only(table: Any, form: str) -> None:
+    t = table(form)
+    t.destination.commit(t.flush(AB, [(1, "x")]))
+    t = table(form, overwrite=True)
+    t.destination.commit(t.flush(AB, [(2, "y")]))
+    (t.folder / "README.md").write_text("mine")
+    (t.folder / f"x.{form}").touch()
+    before = set(os.listdir(t.folder))
+    for step in (t.prepare, partial(t.destination.finish, t.request())):
+        with pytest.raises(SettingsError, match=rf"would remove files .*'x\.{form}'") as raised:
+            step()
+        assert raised.value.where.setting == "schema_contract.rules"
+    assert set(os.listdir(t.folder)) == before
+    t.contract = SchemaContract(rules="evolve")
+    t.destination.finish(t.request())
+    t.destination.commit(t.flush(AB, [(3, "z")]))
+    t.destination.finish(t.request())
+    assert set(os.listdir(t.folder)) & before == {"README.md"}
+    (t.folder / "README.md").unlink()
+    assert t.values() == [3]
+
+
 def test_a_delta_table_is_no_folder_of_files(table: Any) -> None:
     t = table()
     t.folder.mkdir(parents=True)
