@@ -335,20 +335,39 @@ def _is_delta(folder: TableFolder) -> bool:
 
 def _footers(folder: TableFolder, names: tuple[str, ...], format_name: str) -> Iterator[StructType]:
     from pyarrow import orc, parquet  # noqa: PLC0415
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
     for name in names:
+        # Times without a zone are instants in ORC, and in Parquet as `INT96`.
+        is_instant = format_name == "orc"
         try:
             with open_random(join(folder.table, name), folder.options) as source:
-                schema: Any = (
-                    parquet.read_schema(source)
-                    if format_name == "parquet"
-                    else orc.ORCFile(source).schema
-                )
+                if is_instant:
+                    schema: Any = orc.ORCFile(source).schema
+                else:
+                    file = parquet.ParquetFile(source)
+                    leaves = map(file.schema.column, range(len(file.schema)))
+                    schema = file.schema_arrow
+                    is_instant = any(leaf.physical_type == "INT96" for leaf in leaves)
         except (OSError, pa.ArrowException) as error:
             raise _unusable(folder, f"'{name}' in it cannot be read: {error}") from error
         own = (schema.metadata or {}).get(SPARK_ROW_METADATA)
-        yield StructType.fromJson(json.loads(own)) if own else from_arrow_schema(schema)
+        if own:
+            yield StructType.fromJson(json.loads(own))
+        else:
+            fields = (_spark_field(folder, name, field, is_instant) for field in schema)
+            yield StructType(list(fields))
+
+
+def _spark_field(folder: TableFolder, name: str, field: pa.Field, is_instant: bool) -> StructField:
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+
+    try:
+        struct = from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=not is_instant)
+        struct_to_arrow(struct)  # Refuses decimals of too many digits.
+    except (TypeError, ValueError) as error:
+        text = f"column '{field.name}' of '{name}' in it is {field.type}, a type that Spark lacks"
+        raise _unusable(folder, text) from error
+    return struct.fields[0]
 
 
 def _unusable(folder: TableFolder, why: str) -> DestinationError:

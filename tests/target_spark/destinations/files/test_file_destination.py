@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -289,6 +290,39 @@ def test_files_of_other_programs_with_different_types(table: Any) -> None:
     pq.write_table(pa.table({"a": pa.array([1], pa.int64())}), t.folder / "x.parquet")
     pq.write_table(pa.table({"a": pa.array([1.5])}), t.folder / "y.parquet")
     with pytest.raises(DestinationError, match="different types for the same column"):
+        t.prepare()
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ({}, "timestamp_ntz"),
+        ({"use_deprecated_int96_timestamps": True}, "timestamp"),
+        ({"schema": pa.schema({"at": pa.timestamp("ns", "UTC")})}, "timestamp"),
+    ],
+)
+def test_times_in_files_of_other_programs(table: Any, written: dict[str, Any], kind: str) -> None:
+    t = table()
+    t.folder.mkdir(parents=True)
+    data = pa.table({"at": pa.array([datetime(2026, 1, 1)], pa.timestamp("ns"))})
+    data = data.cast(written.pop("schema", data.schema))
+    pq.write_table(data, t.folder / "x.parquet", **written)
+    other = {"timestamp": "timestamp_ntz", "timestamp_ntz": "timestamp"}[kind]
+    t.destination.commit(t.flush(struct(f"at {kind}"), [(None,)]))
+    with pytest.raises(SettingsError, match=f"from {kind} to {other}"):
+        t.prepare(struct(f"at {other}"))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(1, pa.uint8()), (1, pa.uint64()), ([1], pa.list_(pa.uint32())), (1, pa.decimal256(50, 2))],
+)
+def test_types_of_other_programs_that_spark_lacks(table: Any, value: Any, kind: Any) -> None:
+    t = table()
+    t.folder.mkdir(parents=True)
+    value = Decimal(value) if pa.types.is_decimal(kind) else value
+    pq.write_table(pa.table({"a": [1], "n": pa.array([value], kind)}), t.folder / "x.parquet")
+    with pytest.raises(DestinationError, match=r"column 'n' of 'x\.parquet' in it is "):
         t.prepare()
 
 
