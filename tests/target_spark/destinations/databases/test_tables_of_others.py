@@ -256,6 +256,8 @@ def test_identity_columns_take_the_value_of_the_stream(pg: PG, new_loads: NewLoa
         ("numeric(10,2)", "double", 10.255, None),
         ("real", "double", 0.1, "0.1"),
         ("real", "double", 0.123456789012, None),
+        ("double precision", "float", 0.1, "0.10000000149011612"),
+        ("numeric", "float", 0.1, "0.1"),
         ("double precision", "long", 2**53 + 1, None),
         ("timestamp", "timestamp", 1_600_000_000_123_456, "2020-09-13 12:26:40.123456"),
         ("timestamp(0)", "timestamp", 1_600_000_000_123_456, None),
