@@ -87,6 +87,8 @@ _ATTACHED = (
     f"'{KEY_COMMENT}' UNION ALL SELECT 'rights on column ' || attname FROM pg_attribute WHERE "
     "attrelid = %s::regclass AND attname = ANY(%s) AND attacl IS NOT NULL ORDER BY 1"
 )
+_VIEW_COMMENT = "target-spark: generate_view"
+_VIEW_HINT = "rename it, or set `generate_view` to false"
 _SPARK: Mapping[str, T.DataType] = {
     **{sql_type: kind() for kind, sql_type in TYPES.items() if sql_type != "jsonb"},
     "jsonb": T.VariantType(),
@@ -326,10 +328,18 @@ class PostgreSqlSql(LoadSql):
         # Truncated if it is too long.
         short = place.table.encode()[: 63 - len("_view")].decode("utf-8", "ignore")
         view = self.table(TablePlace(place.schema, f"{short}_view"))
-        return [
-            f"DROP VIEW IF EXISTS {view}",
-            f"CREATE VIEW {view} AS SELECT {columns} FROM {self.table(place)}",
-        ]
+        created = f"VIEW {view} AS SELECT {columns} FROM {self.table(place)}"
+        refused = _literal(f"the view {view} was not created by target-spark; {_VIEW_HINT}")
+        # A new one would lose rights, and views that depend on it would keep the old one.
+        body = (
+            f"DECLARE found regclass := to_regclass({_literal(view)}); BEGIN IF found IS NOT NULL "
+            f"AND obj_description(found) IS DISTINCT FROM {_literal(_VIEW_COMMENT)} THEN "
+            f"RAISE wrong_object_type USING MESSAGE = {refused}; END IF; "
+            f"BEGIN CREATE OR REPLACE {created}; EXCEPTION WHEN invalid_table_definition THEN "
+            f"DROP VIEW {view}; CREATE {created}; END; "
+            f"COMMENT ON VIEW {view} IS {_literal(_VIEW_COMMENT)}; END"
+        )
+        return [f"DO {_literal(body)}"]
 
     def proof(self, cursor: Cursor, rows: int) -> str:
         """See `LoadSql`: the transaction id of row versions, and the number of added rows."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from database_loads import PG, Loads, MariaDb, request, struct_of
 
-from shared.errors import SettingsError
+from shared.errors import DestinationError, SettingsError
 from target_spark.convert.stream_tables import as_document
 from target_spark.destinations.databases.table_work import TableWork
 
@@ -47,6 +47,28 @@ def test_the_view_follows_the_columns(pg: PG, new_loads: NewLoads):
     loads.load(first, [(1, '{"a":"5"}')])
     loads.load(replace(first, view=struct_of("id int!, a long, b int")), [(2, '{"a":6,"b":7}')])
     assert pg.table("select id, a, b from t_view order by id") == [("1", "", ""), ("2", "6", "7")]
+
+
+def test_a_later_run_keeps_the_view_and_what_depends_on_it(pg: PG, new_loads: NewLoads):
+    asked = as_document(request("id int!, a string", "id", "upsert"), view=True)
+    new_loads(pg).load(asked, [(1, '{"a":"5"}')])
+    pg.run("grant select on t_view to public; create view above as select a from t_view")
+    more = replace(asked, view=struct_of("id int!, a string, b int"))
+    for later in (asked, more, replace(more, method="overwrite")):
+        loads = new_loads(pg)
+        loads.load(later, [(2, '{"a":"6","b":7}')])
+        loads.destination.finish(later)
+    assert pg.table("select count(*) from above") == [("1",)]
+    assert pg.table("select b from t_view") == [("7",)]
+    assert pg.table("select has_table_privilege('public', 't_view', 'select')") == [("t",)]
+
+
+def test_a_view_of_others_stays(pg: PG, new_loads: NewLoads):
+    pg.run("create view t_view as select 1 as mine")
+    asked = as_document(request("id int!, a string", "id", "upsert"), view=True)
+    with pytest.raises(DestinationError, match=r"t_view.* was not created by target-spark; rename"):
+        new_loads(pg).load(asked, [(1, '{"a":"5"}')])
+    assert pg.table("select mine from t_view") == [("1",)]
 
 
 def test_the_view_is_made_again_if_its_commit_failed(
