@@ -273,9 +273,10 @@ class JdbcDestination(Destination):
     ) -> None:
         self._place, self._conflicts, self._pending = place, conflicts, pending
         self._database: Database = DATABASES[place.kind]()
+        # For columns; schemas and tables keep their names.
         self._rules = replace(self._database.rules, style=style)
         self._run = uuid.uuid4().hex[:12]
-        self._resources = RunResources(self._database, self._place, self._rules, self._run)
+        self._resources = RunResources(self._database, self._place, self._run)
         self._leases = DatabaseLeases(self._resources, expiry)
         self._lock = threading.RLock()
         self._idle: Connection | None = None
@@ -290,7 +291,8 @@ class JdbcDestination(Destination):
     def table(self, name: TableName) -> TableId:
         """See `Destination`. In PostgreSQL the default schema is `public`."""
         parts = self._parts(name)
-        return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
+        fold = self._database.rules.fold
+        return TableId(json.dumps([fold(part) for part in parts]), ".".join(parts))
 
     def dataset(self, name: TableName) -> DatasetName:
         place, parts = self._place, self._parts(name)
@@ -300,7 +302,8 @@ class JdbcDestination(Destination):
     def _parts(self, name: TableName) -> list[str]:
         place = self._place
         unnamed = "public" if place.kind == "postgresql" else place.name
-        return [legal_name(part, self._rules) for part in (name.schema or unnamed, name.table)]
+        parts = (name.schema or unnamed, name.table)
+        return [legal_name(part, self._database.rules) for part in parts]
 
     def prepare(self, request: TableRequest) -> TableWrite:
         check_request(request)
@@ -595,7 +598,7 @@ class JdbcDestination(Destination):
             connection.close()
 
     def _work_in(self, schema: str, request: TableRequest, connection: Connection) -> TableWork:
-        place = TablePlace(schema, legal_name(request.name.table, self._rules))
+        place = TablePlace(schema, legal_name(request.name.table, self._database.rules))
         cursor = connection.cursor()
         ledger = Ledger(self._database, cursor, place, self._run)
         return TableWork(

@@ -32,7 +32,7 @@ from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
 from target_spark.destinations.leases import Holder, holder_of, this_run
 from target_spark.replays import Note, read_note
-from target_spark.tables.table_changes import NameRules, legal_name
+from target_spark.tables.table_changes import legal_name
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 
@@ -210,7 +210,6 @@ class RunResources:
 
     database: Database
     place: DatabaseAddress
-    rules: NameRules
     run: str
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _connection: Connection | None = field(default=None, init=False)
@@ -219,7 +218,7 @@ class RunResources:
     def named(self, connection: Connection, schema: str | None) -> str:
         """Return the legal name of a schema, which need not exist; None is the session's own."""
         if schema is not None:
-            return legal_name(schema, self.rules)
+            return legal_name(schema, self.database.rules)
         cursor = connection.cursor()
         cursor.execute(self.database.sql.current_schema)
         return str(cursor.fetchone()[0])
@@ -425,7 +424,7 @@ class DatabaseLease:
 
     @property
     def _lock(self) -> str:
-        rules = self.leases.resources.rules
+        rules = self.leases.resources.database.rules
         table = rules.fold(legal_name(self.request.name.table, rules))
         return f"target-spark lease {self._schema}.{table} {self.request.stream}"
 

@@ -13,6 +13,7 @@ from database_loads import PG, Loads, MariaDb, request, struct_of
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import RecordError, SettingsError
+from target_spark.core.load_plans import TableName
 
 pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
@@ -352,6 +353,19 @@ def test_names_by_a_style(db: Db, new_loads: NewLoads):
     loads.load(styled, [("a", "b", 1)])
     loads.load(styled, [("c", "d", 1)])
     assert db.table("select first_name, last_name from t order by 1") == [("a", "b"), ("c", "d")]
+
+
+@pytest.mark.parametrize("style", ["keep", "clean", "lower", "upper", "snake"])
+def test_a_style_is_for_columns_alone(pg: PG, new_loads: NewLoads, style: str):
+    pg.run('drop schema if exists "Raw data" cascade')
+    loads = new_loads(pg, style=style)
+    asked = replace(request("id int"), name=TableName("OrderLines", "Raw data"))
+    assert loads.destination.table(asked.name).shown == "Raw data.OrderLines"
+    lease = loads.destination.lease(asked)
+    assert lease.take() is None
+    lease.release()
+    loads.load(asked, [(1,)])
+    assert pg.table('select count(*) from "Raw data"."OrderLines"') == [("1",)]
 
 
 def test_a_void_column_becomes_text(db: Db, new_loads: NewLoads):
