@@ -32,7 +32,7 @@ from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
 from target_spark.destinations.leases import Holder, holder_of, this_run
 from target_spark.replays import Note, read_note
-from target_spark.tables.table_changes import legal_name
+from target_spark.tables.table_changes import OURS, legal_name
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 
@@ -161,20 +161,38 @@ class Ledger:
         self.cursor.execute(f"UPDATE {self._ledger} SET ended = true WHERE id = %s", (kept,))
 
     def names(self) -> dict[str, str]:
-        """Return the table's names of the stream's columns: see `target_spark.tables.evolution`."""
-        query = f"SELECT source, column_name FROM {self._names} WHERE table_name = %s"
+        """Return the table's names of the stream's columns: see `target_spark.tables.evolution`.
+
+        `OURS` is not among them if others have created the table anew.
+        """
+        names, now = self._marked_names()
+        table, _, home = names.get(OURS, "").partition(" ")
+        # A restored database has other identities, also of the table of names.
+        if home and now.endswith(f" {home}") and now != f"{table} {home}":
+            del names[OURS]
+        return names
+
+    def _marked_names(self) -> tuple[dict[str, str], str]:
+        """Return all names of the table, and its identity now; empty for none."""
+        identity = self.database.sql.identity(self.place) or "NULL"
+        query = f"SELECT source, column_name, {identity} FROM {self._names} WHERE table_name = %s"
         self.cursor.execute(query, (self.place.table,))
-        return dict(self.cursor.fetchall())
+        rows = self.cursor.fetchall()
+        return {source: name for source, name, _ in rows}, (rows and rows[0][2]) or ""
 
     def keep_names(self, mapping: Mapping[str, str]) -> None:
         """Store new names of columns in the table."""
-        existing = self.names()
+        existing, _ = self._marked_names()
         insert = f"INSERT INTO {self._names} (column_name, table_name, source) VALUES (%s, %s, %s)"
         update = f"UPDATE {self._names} SET column_name = %s WHERE table_name = %s AND source = %s"
         for source, name in mapping.items():
             if existing.get(source) != name:
                 statement = update if source in existing else insert
                 self.cursor.execute(statement, (name, self.place.table, source))
+        identity = self.database.sql.identity(self.place)
+        if identity and existing.get(OURS) != mapping.get(OURS, existing.get(OURS)):
+            mark = f"UPDATE {self._names} SET column_name = {identity} WHERE table_name = %s"
+            self.cursor.execute(f"{mark} AND source = %s", (self.place.table, OURS))
 
     def _may_delete(self) -> bool:
         return self.database.sql.may_delete(self.cursor, TablePlace(self.place.schema, LEDGER))

@@ -96,6 +96,13 @@ class LoadSql(Protocol):
         """Return a table name like `table`, for statements with arguments."""
         return self.table(place).replace("%", "%%")
 
+    def identity(self, place: TablePlace) -> str:  # noqa: ARG002
+        """Return an expression that tells a table from a later one of its name; empty for none.
+
+        It is for a statement with arguments over the table of names, whose identity comes last.
+        """
+        return ""
+
     def lock_key(self, name: str) -> str | int:
         """Return what stands for the name of a lock at the server."""
 

@@ -385,6 +385,10 @@ class PostgreSqlSql(LoadSql):
         )
         return {number: str(count) for number, count in cursor.fetchall()}
 
+    def identity(self, place: TablePlace) -> str:
+        number = f"to_regclass({_literal(self.with_arguments(place))})::oid::text"
+        return f"{number} || ' ' || tableoid::text"
+
     def lock_key(self, name: str) -> int:
         """See `LoadSql`: the number of an advisory lock."""
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)

@@ -639,3 +639,33 @@ def test_a_system_versioned_table(maria: MariaDb, new_loads: NewLoads, method: s
     loads.load(asked, [(1, "a")])
     loads.destination.finish(asked)
     assert maria.table("select id, v from t") == [("1", "a")]
+
+
+def test_a_table_that_others_have_made_anew_is_theirs(pg: PG, new_loads: NewLoads):
+    ours, wider = (
+        request("id int!, x int", "id", "upsert"),
+        request("id int!, x long", "id", "upsert"),
+    )
+    new_loads(pg).load(ours, [(1, 1)])
+    pg.run("create table u as table t; drop table t; alter table u rename to t")
+    with pytest.raises(RecordError):
+        new_loads(pg).load(wider, [(2, 2**40)])
+    new_loads(pg).load(wider, [(1, 5), (2, 2)])
+    assert pg.table("select id, x from t order by id") == [("1", "5"), ("2", "2")]
+    assert pg.table("select count(*) from pg_indexes where tablename = 't'") == [("0",)]
+    pg.run("drop table t")
+    new_loads(pg).load(ours, [(1, 1)])
+    new_loads(pg).load(wider, [(1, 2**40)])
+    assert pg.table("select x from t") == [(str(2**40),)]
+
+
+def test_a_table_stays_ours_with_its_names(pg: PG, new_loads: NewLoads):
+    """As after a dump and a restore, which give new numbers to both."""
+    new_loads(pg).load(request("id int!, x int", "id", "upsert"), [(1, 1)])
+    pg.run(
+        "create table u (like _singer_columns including all); insert into u table _singer_columns"
+    )
+    pg.run("drop table _singer_columns; alter table u rename to _singer_columns")
+    pg.run("create table u (like t including all); drop table t; alter table u rename to t")
+    new_loads(pg).load(request("id int!, x long", "id", "upsert"), [(1, 2**40)])
+    assert pg.table("select x from t") == [(str(2**40),)]
