@@ -409,19 +409,24 @@ def _text_of(path: str) -> str:
 
 
 def write_file(text: str, path: str, option: str) -> None:
-    """Replace a file in one step; write to what is there if it is no file, such as a FIFO."""
+    """Replace a file in one step, a link's too; write to what is no file, such as a FIFO.
+
+    To a standard stream (`/dev/stderr`), which may be a file, the text is appended.
+    """
+    place = os.path.realpath(path)
     try:
-        if Path(path).exists() and not Path(path).is_file():
+        is_stream = path.startswith(("/dev/std", "/dev/fd/", "/proc/"))
+        if is_stream or (Path(path).exists() and not Path(path).is_file()):
             # Without a reader, opening a FIFO would block.
-            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
             os.set_blocking(descriptor, True)
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
                 file.write(text)
             return
-        complete = Path(f"{path}.{os.getpid()}.tmp")
+        complete = Path(f"{place}.{os.getpid()}.tmp")
         try:
             complete.write_text(text, encoding="utf-8", errors="replace")
-            complete.replace(path)
+            complete.replace(place)
         finally:
             complete.unlink(missing_ok=True)
     except OSError as error:

@@ -172,6 +172,21 @@ def test_what_is_no_file_is_written_to_and_not_read(tmp_path: Path) -> None:
     assert Path("/dev/zero").is_char_device()
 
 
+def test_a_link_stays_and_a_standard_stream_is_appended_to(tmp_path: Path) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to("real.json")
+    with (tmp_path / "log").open("w+") as log:
+        log.write("a line\n")
+        log.flush()
+        for place in (str(link), f"/proc/self/fd/{log.fileno()}"):
+            with summarized("target-spark", place):
+                pass
+    assert link.is_symlink()
+    summary = (tmp_path / "real.json").read_text()
+    assert json.loads(summary)["program"] == "target-spark"
+    assert (tmp_path / "log").read_text().startswith("a line\n{")
+
+
 def test_a_file_that_is_too_large_is_no_summary(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     with path.open("w") as file:
