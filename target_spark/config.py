@@ -357,7 +357,10 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         replaces_source=own.hard_delete is None and schema.source is not None,
         backfill=backfill,
         order_by=_order_by(own, stream, struct) if is_ordered else (),
-        contract=own.schema_contract if method != "overwrite" else SchemaContract(),
+        # Rows go as a whole: columns and types may differ, what is of others may not.
+        contract=own.schema_contract
+        if method != "overwrite"
+        else SchemaContract(rules=own.schema_contract.rules),
     )
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.engine.engine import IN_PYTHON, Engine, Task
-from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
+from shared.formats.arrow_types import MOST_EXACT, TEXT_ONLY, conform, mapped
 from shared.formats.record_text import json_column, record_json
 from shared.formats.spark_conform import NO_NAMES, Fitting, parse_json
 from shared.formats.spark_types import T
@@ -381,11 +381,17 @@ def _in_table_columns(
 
 def _error(work: _Work) -> Column:
     """Return why a mapped row is rejected: the map has failed, or a key has no value."""
-    existing = work.transform.struct().names
+    existing = {field.name: field.dataType for field in work.transform.struct()}
     reasons = [F.col(ERROR)]
     for key in work.keys:
         why = F.lit(missing_key_reason(key))
         reasons.append(F.when(F.col(quoted(key)).isNull(), why) if key in existing else why)
+    for field in work.write.struct:
+        is_integer = isinstance(existing.get(field.name), T.LongType)
+        if is_integer and isinstance(field.dataType, T.DoubleType):
+            value, name = F.col(quoted(field.name)), F.lit(field.name)
+            why = F.format_string("property '%s': %d is not exact in the column", name, value)
+            reasons.append(F.when(~value.between(-MOST_EXACT, MOST_EXACT), why))
     return F.when(F.col(REJECT_COLUMN).isNull(), F.coalesce(*reasons))
 
 

@@ -92,7 +92,7 @@ class ReadPlan:
         refused: Origins of records that the store refuses, each with the reason.
         filled: Columns of Parquet files become those of the table, and only metadata is added, if
             these columns have a value in each row; None if all rows must be read.
-        has_doubles: Whether columns are doubles, or hold some: these hold few integers.
+        has_doubles: Whether a column is a double, or has one inside: not every integer fits.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]

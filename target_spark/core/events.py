@@ -131,7 +131,7 @@ class WorkDone:
         rows: Rows converted (of a `Convert`).
         size: Bytes written for them (of a `Convert`).
         rejected: Records rejected (of a `Convert`).
-        received: Records read, those included (of a `Convert`).
+        received: Records read, those included, without replayed ones (of a `Convert`).
         expected: Lines of each segment that may be replayed (of a `Recall`); 0 for a batch file.
     """
 

@@ -47,7 +47,7 @@ class StreamEnd:
         self.version = self.version if version is None else version
 
     def add_rejected(self, line: int, *, is_cut: bool) -> None:
-        """Record a line of the stream that is no message; cut off, it is the last of the input."""
+        """Record a rejected line of the stream; one that is cut off ends the input."""
         self.last_line, self.is_cut = line, is_cut
 
     def activate(self, line: int, version: int) -> None:
@@ -80,8 +80,9 @@ class StreamEnd:
         is_silent = not state_line and self.version is None and not self.is_cut
         if is_silent or self.activated_line > self.last_line:
             return None
-        is_whole = not self.is_cut
-        return "no STATE came after its last record" if is_whole else "its last record is cut off"
+        return (
+            "its last record is cut off" if self.is_cut else "no STATE came after its last record"
+        )
 
 
 @dataclass(eq=False)

@@ -42,6 +42,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from shared.errors import (
@@ -404,7 +405,10 @@ class Pipeline:
         """Check the share of bad records of a stream whose last conversion came before the end."""
         error = self._failures.over_budget(stream, at_end=True)
         if error is not None and self._failures.error is None:
-            waiting = [step.line for step in stream.steps if isinstance(step, PendingFlush)]
+            # A commit that runs will be durable: its STATE must stay.
+            self._schedule.withdraw([stream])
+            steps = islice(stream.steps, int(stream.running), None)
+            waiting = [step.line for step in steps if isinstance(step, PendingFlush)]
             self._discard_bad(stream, max(waiting, default=sys.maxsize), error)
 
     def _is_empty(self, stream: Stream) -> bool:
@@ -415,9 +419,13 @@ class Pipeline:
 
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
-        if event.stream in self._streams:
-            is_cut = not event.data.endswith(b"\n")
-            self._streams[event.stream].end.add_rejected(event.line, is_cut=is_cut)
+        is_cut = not event.data.endswith(b"\n")
+        stream = self._streams.get(event.stream or "")
+        if stream is None and is_cut and self._streams:
+            # Cut before its stream is named: most likely that of the last rows.
+            stream = max(self._streams.values(), key=lambda one: one.end.last_line)
+        if stream is not None:
+            stream.end.add_rejected(event.line, is_cut=is_cut)
         if not self.keep_dead_letters:
             self._act(ev.ReportLine(event))
             return

@@ -179,7 +179,9 @@ class ActionExecutor:
         pieces[piece.index] = (files, result)
         size = sum(part.size for part in result.parts)
         rows = result.rows - result.exploded
-        return ev.WorkDone(action.work, rows, size, result.rejected, result.received)
+        # What was rejected of replayed records is not known: they count neither way.
+        received = result.received - result.replayed
+        return ev.WorkDone(action.work, rows, size, min(result.rejected, received), received)
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)

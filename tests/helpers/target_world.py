@@ -158,7 +158,7 @@ class World:
         self.line += 1
         if self.buries:
             self.received.append(Item("dead letters", self.line, 0))
-        return self.hear(ev.LineRejected(b"x" * 10, self.line, "no JSON"))
+        return self.hear(ev.LineRejected(b"x" * 9 + b"\n", self.line, "no JSON"))
 
     def idle(self) -> list[ev.Action]:
         return self.hear(ev.Idle())

@@ -190,6 +190,7 @@ class Ledger:
                 statement = update if source in existing else insert
                 self.cursor.execute(statement, (name, self.place.table, source))
         identity = self.database.sql.identity(self.place)
+        # The plan sets OURS to another text if the table is created, else it carries the old mark.
         if identity and existing.get(OURS) != mapping.get(OURS, existing.get(OURS)):
             mark = f"UPDATE {self._names} SET column_name = {identity} WHERE table_name = %s"
             self.cursor.execute(f"{mark} AND source = %s", (self.place.table, OURS))

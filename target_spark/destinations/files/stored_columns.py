@@ -337,12 +337,12 @@ def _footers(folder: TableFolder, names: tuple[str, ...], format_name: str) -> I
     from pyarrow import orc, parquet  # noqa: PLC0415
 
     for name in names:
-        # Times without a zone are instants in ORC, and in Parquet as `INT96`.
-        is_instant = format_name == "orc"
         try:
             with open_random(join(folder.table, name), folder.options) as source:
-                if is_instant:
+                # Times without a zone are instants in ORC, and in Parquet as `INT96`.
+                if format_name == "orc":
                     schema: Any = orc.ORCFile(source).schema
+                    is_instant = True
                 else:
                     file = parquet.ParquetFile(source)
                     leaves = map(file.schema.column, range(len(file.schema)))

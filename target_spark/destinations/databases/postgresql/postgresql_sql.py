@@ -332,8 +332,9 @@ class PostgreSqlSql(LoadSql):
         refused = _literal(f"the view {view} was not created by target-spark; {_VIEW_HINT}")
         # A new one would lose rights, and views that depend on it would keep the old one.
         body = (
-            f"DECLARE found regclass := to_regclass({_literal(view)}); BEGIN IF found IS NOT NULL "
-            f"AND obj_description(found) IS DISTINCT FROM {_literal(_VIEW_COMMENT)} THEN "
+            f"DECLARE present regclass := to_regclass({_literal(view)}); BEGIN "
+            "IF present IS NOT NULL AND obj_description(present, 'pg_class') IS DISTINCT FROM "
+            f"{_literal(_VIEW_COMMENT)} THEN "
             f"RAISE wrong_object_type USING MESSAGE = {refused}; END IF; "
             f"BEGIN CREATE OR REPLACE {created}; EXCEPTION WHEN invalid_table_definition THEN "
             f"DROP VIEW {view}; CREATE {created}; END; "
