@@ -17,8 +17,9 @@ import re
 from base64 import b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import MAXYEAR, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -30,12 +31,12 @@ from shared.formats.arrow_types import (
     breaks_nullability,
     conform_column,
     dropped_fields,
+    holds,
     rows_without_columns,
     struct_to_arrow,
 )
 from shared.formats.json_text import Number, Refused, Value, bare_text, json_text
 from shared.formats.json_values import Convert, converter
-from shared.formats.line_encodings import ContentError
 from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
 from shared.formats.spark_types import T
 
@@ -45,6 +46,13 @@ _ODD = (T.VariantType, JsonText)
 _NUMERIC = (T.NumericType,)
 _INTERVALS = (T.DayTimeIntervalType, T.YearMonthIntervalType)
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.TimeType)
+_NANOS = "[ns"
+"""Stands in the names of types of nanoseconds, also of nested ones."""
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY_SECONDS = 86_400
+_CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
+"""After these the calendar repeats itself."""
 _JSON_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\Z", re.ASCII)
 _INTEGER = re.compile(r"-?\d+\Z", re.ASCII)
 _WORDS = {"true": True, "false": False}
@@ -162,7 +170,7 @@ class RowReader:
             field_.dataType, converter(field_.dataType, self._strict)
         )
         required = self._strict and not field_.nullable
-        if (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and _is_finer(column):
+        if _cuts(column, field_.dataType):
             cut.add(field_.name)
         values: list[Any] = []
         for row, value in enumerate(plain_values(column)):
@@ -176,11 +184,12 @@ class RowReader:
         return pa.array(values, kind)
 
 
-def _is_finer(column: pa.Array | pa.ChunkedArray) -> bool:
+def _cuts(column: pa.Array | pa.ChunkedArray, data_type: T.DataType) -> bool:
     """Return whether times that cannot be cast have digits below microseconds."""
-    if _is_text(column.type):
-        return bool(pc.any(pc.match_substring_regex(column, r"[.,]\d{6}\d*[1-9]")).as_py())
-    return getattr(column.type, "unit", None) == "ns"
+    if not holds(data_type, _TIMES) or not _is_text(column.type):
+        return holds(data_type, _TIMES) and _NANOS in str(column.type)
+    finer = pc.match_substring_regex(column, r"[.,]\d{6}\d*[1-9]")
+    return isinstance(data_type, _TIMES) and bool(pc.any(finer).as_py())
 
 
 _types = pa.types
@@ -268,15 +277,64 @@ def _scalar(value: Any) -> Value:
 def plain_values(data: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
     """Return values, or rows, as Python values, maps as dictionaries.
 
-    Raises:
-        ContentError: Python has no such date or time.
+    Times that Python cannot hold are ISO 8601 text: those with digits below microseconds, and
+    those outside of the years 1 to 9999.
     """
-    try:
-        values: list[Any] = data.to_pylist(maps_as_pydicts="lossy")
-    except OverflowError as error:
-        text = "a date, time or duration to convert is outside of the years 1 to 9999"
-        raise ContentError(text) from error
-    return values
+    kinds = data.schema.types if isinstance(data, pa.Table) else [data.type]
+    # Arrow makes values of pandas of nanoseconds, and none while pandas is hidden from it.
+    if not any(_NANOS in str(kind) for kind in kinds):
+        with suppress(OverflowError):
+            values: list[Any] = data.to_pylist(maps_as_pydicts="lossy")
+            return values
+    if not isinstance(data, pa.Table):
+        return [_exact(scalar) for scalar in data]
+    columns = map(plain_values, data.columns)
+    return [dict(zip(data.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _exact(scalar: Any) -> Any:
+    if not scalar.is_valid:
+        return None
+    kind: pa.DataType = scalar.type
+    value: Any = None
+    if isinstance(scalar, pa.StructScalar):
+        value = {name: _exact(part) for name, part in scalar.items()}
+    elif isinstance(scalar, pa.MapScalar):
+        keys, items = (map(_exact, scalar.values.field(place)) for place in (0, 1))
+        value = dict(zip(keys, items, strict=True))
+    elif isinstance(scalar, pa.ListScalar):
+        value = [_exact(part) for part in scalar.values]
+    elif isinstance(scalar, pa.DictionaryScalar):
+        value = _exact(scalar.value)
+    elif getattr(kind, "unit", None) != "ns" or not scalar.value % 1000:
+        with suppress(OverflowError):
+            value = scalar.as_py()
+    return _time_text(kind, scalar.value) if value is None else value
+
+
+def _time_text(kind: pa.DataType, number: int) -> str:
+    """Write the number that Arrow stores for a date, time or duration as `_time` writes values."""
+    if _types.is_date(kind):
+        return _day_text(number if _types.is_date32(kind) else number // (_DAY_SECONDS * 1000))
+    is_duration, per_second = _types.is_duration(kind), _PER_SECOND[kind.unit]
+    whole, rest = divmod(abs(number) if is_duration else number, per_second)
+    part = f"{rest * 10**9 // per_second:09d}".removesuffix("000")
+    if is_duration:
+        return f"{'-' if number < 0 else ''}PT{whole}.{part}S"
+    days, second = divmod(whole, _DAY_SECONDS)
+    clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{part}"
+    if _types.is_time(kind):
+        return clock
+    return f"{_day_text(days)}T{clock}{'' if kind.tz is None else '+00:00'}"
+
+
+def _day_text(days: int) -> str:
+    """Write days since 1970; years before 0 and after 9999 have a sign."""
+    cycles, rest = divmod(days, _CYCLE_DAYS)
+    day = date(1970, 1, 1) + timedelta(rest)
+    year = day.year + cycles * _CYCLE_YEARS
+    sign = "-" if year < 0 else "+" if year > MAXYEAR else ""
+    return f"{sign}{abs(year):04d}-{day:%m-%d}"
 
 
 def row_text(row: Mapping[str, Any]) -> bytes:

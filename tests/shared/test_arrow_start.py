@@ -41,6 +41,16 @@ class Missing:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing)
 """
+NANOS = """
+from shared.formats.typed_rows import RowReader
+values = pa.array([1_700_000_000_123_456_789], pa.timestamp("ns"))
+second = "2023-11-14 22:13:20"
+for form, text in {"date-time": f"{second}.123456Z", "": f"{second}.123456789"}.items():
+    reader = RowReader({"properties": {"c": {"type": "string", "format": form}}}, strict=True)
+    [actual] = reader.read(pa.table({"c": values})).table.column("c").cast("string").to_pylist()
+    assert actual.replace("T", " ") == text, actual
+assert "pandas" not in sys.modules
+"""
 TASKS = """
 import sys
 import pyarrow as pa
@@ -73,6 +83,10 @@ def test_arrow_knows_pandas_that_something_imports(code: str) -> None:
 
 def test_pandas_need_not_be_installed() -> None:
     run_code(MISSING + START)
+
+
+def test_nanoseconds_do_not_need_pandas() -> None:
+    run_code(MISSING + START + NANOS)
 
 
 def test_tasks_of_spark_do_not_import_pandas(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats.json_lines import LineReader
-from shared.formats.line_encodings import ContentError
 from shared.formats.typed_rows import RowReader, row_text
 
 UTC = timezone.utc
@@ -90,17 +89,54 @@ def test_refused(node: Any, values: Any, reason: str) -> None:
     assert len(actual) == 2 - len(rejects)
 
 
+FAR = pa.array([-800_000, 10**7], pa.int32()).cast(pa.date32())
+NANOS = pa.array([1_700_000_000_123_456_789, -1], pa.timestamp("ns"))
+FINE = ["2023-11-14T22:13:20.123456789", "1969-12-31T23:59:59.999999999"]
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("values", "expected"),
     [
-        pa.array([-800_000], pa.int32()).cast(pa.date32()),
-        pa.array([10**18], pa.timestamp("us")),
-        pa.array([[-800_000]], pa.list_(pa.int32())).cast(pa.list_(pa.date32())),
+        (FAR, ["-0221-09-04", "+29349-01-26"]),
+        (FAR.dictionary_encode(), ["-0221-09-04", "+29349-01-26"]),
+        (FAR.cast(pa.date64()), ["-0221-09-04", "+29349-01-26"]),
+        (pa.array([10**18], pa.timestamp("us")), ["+33658-09-27T01:46:40.000000"]),
+        (pa.array([-(2**62)], pa.duration("s")), ["-PT4611686018427387904.000000S"]),
+        (NANOS, FINE),
+        (NANOS.cast(pa.timestamp("ns", "Asia/Tokyo")), [f"{text}+00:00" for text in FINE]),
+        (pa.array([-123_456_789, 1000], pa.duration("ns")), ["-PT0.123456789S", "PT0.000001S"]),
+        (pa.array([3_723_000_000_001], pa.time64("ns")), ["01:02:03.000000001"]),
     ],
 )
-def test_times_that_python_lacks(values: pa.Array) -> None:
-    with pytest.raises(ContentError, match="outside of the years 1 to 9999"):
-        read(STRING, values)
+def test_times_that_python_lacks_are_texts(values: pa.Array, expected: list[str]) -> None:
+    assert read(STRING, values) == (expected, {})
+    nested = pa.MapArray.from_arrays([0, 1], pa.array(["a"]), values[:1])
+    record = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], nested)], ["x"])
+    assert read({}, record) == ([json.dumps({"x": [{"a": expected[0]}]}).replace(" ", "")], {})
+
+
+@pytest.mark.parametrize(
+    ("values", "node", "micros", "cut"),
+    [
+        (NANOS, AT, [1_700_000_000_123_456, -1], {"c"}),
+        (pa.array([[value] for value in NANOS]), {"items": AT},
+         [[1_700_000_000_123_456], [-1]], {"c"}),
+        (FAR, AT, [-69_120_000_000_000_000, 864_000_000_000_000_000], set()),
+    ],
+)  # fmt: skip
+def test_times_that_python_lacks_as_times(
+    values: pa.Array, node: Any, micros: list[Any], cut: set[str]
+) -> None:
+    actual = RowReader({"properties": {"c": node}}, strict=True).read(pa.table({"c": values}))
+    kind = pa.list_(pa.int64()) if "items" in node else pa.int64()
+    assert actual.table.column("c").cast(kind).to_pylist() == micros
+    assert (actual.rejects, actual.cut) == ((), cut)
+
+
+def test_a_time_that_a_column_cannot_hold_rejects_its_row() -> None:
+    actual, rejects = read(AT, pa.array([2**62, 0], pa.timestamp("s")))
+    assert (len(actual), list(rejects)) == (1, [0])
+    assert rejects[0].startswith("property 'c': '+146138514283-06-19")
 
 
 @pytest.mark.parametrize("texts", [True, False])
