@@ -26,6 +26,17 @@ def local_path(url: str) -> str | None:
     return None if "://" in url else url
 
 
+def decoded_path(url: str) -> str | None:
+    """Return `local_path`, with escapes of a `file:` URL undone if no file has the name as it is.
+
+    Programs such as taps of the Meltano SDK escape the paths in their manifests, others do not.
+    """
+    path = local_path(url)
+    if path and url.startswith("file:") and "%" in path and not os.path.lexists(path):
+        return unquote(path)
+    return path
+
+
 def split_url(url: str) -> tuple[str, str, str]:
     """Return scheme, netloc (login, host and port) and path of a URL, even of a wrong one."""
     scheme, _, rest = url.partition("://")
@@ -108,12 +119,8 @@ class Roots:
 
 
 def _real_path(url: str) -> str | None:
-    path = local_path(url)
-    if path is None:
-        return None
-    if url.startswith("file:") and "%" in path and not os.path.lexists(path):
-        path = unquote(path)
-    return os.path.realpath(path)
+    path = decoded_path(url)
+    return None if path is None else os.path.realpath(path)
 
 
 def _parts(url: str) -> tuple[str, str]:

@@ -37,7 +37,7 @@ from shared.storage.access import (
     is_trouble,
     remote,
 )
-from shared.storage.urls import Roots, join, local_path, place, shown
+from shared.storage.urls import Roots, decoded_path, join, local_path, place, shown
 from target_spark.core.load_plans import STAGED, Batch, InputFile
 from target_spark.destinations.folders.table_folder import read_error, writing
 from target_spark.run_settings import TargetConfig
@@ -129,6 +129,9 @@ class BatchFiles:
     def __init__(self, config: TargetConfig) -> None:
         self._config = config.batch_config or BatchConfig()
         self._warned: set[str] = set()
+        self._unescaped: dict[str, str] = {}
+        """Escaped URLs of files to delete, and the paths that were loaded: later, the same URL can
+        name another file."""
         self.options = batch_options(config)
         # Staged files are copied if `staging.root` is a URL and executors see other disks.
         root = None if executors_share_disk(config.spark) else config.staging.root
@@ -151,6 +154,8 @@ class BatchFiles:
         if all(file.encoding.format == STAGED and file.size is not None for file in batch.files):
             return batch
         files = resolve_files(batch.files, batch.source, self._config.allowed_roots)
+        urls = [file.url for file in batch.files if self._config.cleanup and "%" in file.url]
+        self._unescaped |= {url: path for url in urls if (path := decoded_path(url))}
         far = [file.url for file in files if local_path(file.url) is None]
         for url in filter(self.options.are_kept_from, far):
             self._warn_once(
@@ -190,7 +195,8 @@ class BatchFiles:
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """See `Loader.delete_consumed`."""
-        urls = [file.url for file in files if file.encoding.format != STAGED]
+        names = (file.url for file in files if file.encoding.format != STAGED)
+        urls = [self._unescaped.pop(url, url) for url in names]
         for url in urls:
             if not self._roots.hold(url):
                 self._warn_once(

@@ -7,8 +7,10 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import fastavro
 import pyarrow as pa
@@ -285,6 +287,29 @@ def test_consumed_files(bench: Any, tmp_path: Path, caplog: Any) -> None:
     (tmp_path / "folder").mkdir()
     b.loader.delete_consumed([InputFile(str(tmp_path / "folder"), Encoding("jsonl"))])
     assert "folder" in caplog.text
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_cleanup_of_files_with_escaped_names(bench: Any, tmp_path: Path, is_link: bool) -> None:
+    root = tmp_path / "sp ace"
+    root.mkdir()
+    path = root / "a=1 %41"
+    supplied(tmp_path / "other" if is_link else path, LINES, "jsonl")
+    if is_link:
+        path.symlink_to(tmp_path / "other")
+    b = bench(batch_config=BatchConfig(cleanup=True, root=str(tmp_path)))
+    file = InputFile(f"file://{quote(str(path))}", Encoding("jsonl"))
+    b.loader.convert(b.batch(file))
+    b.loader.delete_consumed([file])
+    assert list(root.iterdir()) == []
+    assert (tmp_path / "other").exists() == is_link
+    twice = supplied(root / "b%20c", LINES, "jsonl")
+    twice = replace(twice, url=f"file://{twice.url}")
+    (root / "b c").touch()
+    b.loader.convert(b.batch(twice))
+    for _ in range(2):
+        b.loader.delete_consumed([twice])
+    assert list(root.iterdir()) == [root / "b c"]
 
 
 @pytest.mark.parametrize("named", [{}, {"root": "in"}, {"allowed_roots": ("in",)}])
