@@ -325,6 +325,8 @@ class Batches:
                 # What is left of the flush ends exactly at that STATE.
                 if state is not None and flush.last >= state.position:
                     flush.last = state.position - 1
+                    if flush.last_file is not None:
+                        flush.last_file = min(flush.last_file, flush.last)
                     flush.reached = Reached(state.value, state.line, is_exact=True)
                 self._cut_converted(flush)
         for job in self.schedule.drop_conversions():

@@ -599,6 +599,7 @@ def test_a_flush_is_cut_before_a_message_with_a_bad_file():
     w.finish_all()
     assert w.durable["a"] == ["f3-0", "f3-1"]
     assert w.emitted == [b'{"line":4}']
+    assert w.deleted == [1], "its files, which that STATE covers"
     assert [str(error) for error in w.failed] == [
         "stream 'a', file 'f5-1', line 3: bad f5-1",
         "stream 'a', file 'f5-1', line 3: bad f5-1",
