@@ -30,6 +30,8 @@ STORAGE_FAILED = "[tap-spark batch files: {}]"
 """Mark of executors for a failure of writing, not of reading."""
 
 _RUN_CHARACTERS = 24
+_NAME_BYTES = 255
+"""Longest name of a file that disks accept."""
 _UNSAFE = re.compile(r"[^\w.-]")
 
 
@@ -59,10 +61,14 @@ def file_names(root: str, prefix: str, tap: str, stream: str, extension: str) ->
     """Choose names for the files of one slice.
 
     `root` and `prefix` are those of `batch_config.storage`, `extension` has its dot. Characters of
-    the stream with a meaning in URLs become `_`.
+    the stream with a meaning in URLs become `_`; a long name is cut.
     """
-    safe = _UNSAFE.sub("_", stream)
-    token = str(uuid.uuid4())[:_RUN_CHARACTERS]
+    token = str(uuid.uuid4())
+    # The longest name, which is hidden, without the stream.
+    others = f".{prefix.rpartition('/')[2]}{tap}---{token}-{2**31}{extension}.rest.part"
+    most = max(_NAME_BYTES - len(others.encode()), 1)
+    safe = _UNSAFE.sub("_", stream).encode()[:most].decode(errors="ignore")
+    token = token[:_RUN_CHARACTERS]
     return FileNames(absolute_url(root), f"{prefix}{tap}--{safe}-{token}", extension)
 
 

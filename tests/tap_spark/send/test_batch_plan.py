@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,17 @@ def test_streams_are_safe_in_a_name(stream: str, safe: str) -> None:
     names = file_names("s3://b", "pre/", "tap", stream, ".parquet")
     assert names.start.startswith(f"pre/tap--{safe}-")
     assert names.url(0, 1).startswith(f"s3://b/pre/tap--{safe}-")
+
+
+@pytest.mark.parametrize("stream", ["k" * 400, "é" * 200, "aé" * 100])
+@pytest.mark.parametrize("prefix", ["", "folder/" * 50, "a/b-"])
+def test_long_streams_fit_into_names_of_files(tmp_path: Path, stream: str, prefix: str) -> None:
+    names = file_names("/out", prefix, "tap-spark", stream, ".parquet.zstd")
+    name = names.url(2**40, 2**31).rpartition("/")[2]
+    (tmp_path / f".{name}.rest.part").touch()
+    assert name.startswith(f"{prefix.rpartition('/')[2]}tap-spark--{stream[:80]}")
+    other = file_names("/out", prefix, "tap-spark", stream, ".parquet.zstd")
+    assert names.start != other.start
 
 
 def test_a_name_is_made_of_its_parts() -> None:
