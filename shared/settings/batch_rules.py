@@ -28,6 +28,7 @@ from shared.settings.batch_settings import (
     EXCLUDE,
     FAILURE,
     FIELDS,
+    FILE_PREFIX,
     FORMAT,
     GROUPS,
     INCLUDE,
@@ -67,6 +68,9 @@ from shared.settings.checking import (
 from shared.settings.kinds import Field, Schema, Side, block, exported, in_properties, object_of
 
 _MISSING: Any = object()
+_NULL_IF_UNSET = [COMPRESSION.path, FILE_PREFIX.path]
+"""Settings that are null in the Meltano SDK if they are not set."""
+_NAMES_OF_SDK = {"params": "options"}
 
 
 @dataclass
@@ -137,10 +141,12 @@ def read_document(config: Mapping[str, Any], side: Side, *, is_shared: bool = Fa
     of_others = set(DOTTED_KEYS) - dotted.keys()
     ours = {key: config[key] for key in config if is_batch_key(str(key)) and key not in of_others}
     unknown = partial(_unknown_key, reading)
-    reading.problems += (problems := list(schema_problems(schema, ours, (), unknown)))
+    unset = {path for path in _NULL_IF_UNSET if _at(config, path) is None}
+    every = schema_problems(schema, ours, (), unknown)
+    reading.problems += (problems := [problem for problem in every if problem.path not in unset])
     for path, (setting, kind) in places.items():
         value = _at(config, path)
-        if value is not _MISSING:
+        if value is not _MISSING and path not in unset:
             reading.seen.add(setting)
             if all(problem.path[: len(path)] != path for problem in problems):
                 reading.take(setting, path, kind, value)
@@ -193,7 +199,7 @@ def _unknown_config_key(path: Location) -> Problem:
     depth = len(path)
     siblings = sorted({p[depth - 1] for p in paths if p[: depth - 1] == path[:-1]})
     elsewhere = {p[-1]: ".".join(p[1:]) for p in paths}
-    key = str(path[-1])
+    key = _NAMES_OF_SDK.get(str(path[-1]), str(path[-1]))
     match = nearest(key, siblings) or elsewhere.get(nearest(key, elsewhere) or "")
     return Problem(path, "unknown key", allowed=_listed(siblings), nearest=match)
 

@@ -309,7 +309,7 @@ def _declared(block: str, owner: type, variant: str | None = None) -> tuple[Fiel
 
 
 BATCH_CONFIG = _declared("batch_config", BatchConfig)
-FORMAT, COMPRESSION, ROOT = BATCH_CONFIG[:3]
+FORMAT, COMPRESSION, ROOT, FILE_PREFIX = BATCH_CONFIG[:4]
 (LEVEL,) = (field for field in BATCH_CONFIG if field.key == "compression_level")
 INCLUDE, EXCLUDE = (field for field in BATCH_CONFIG if field.key.endswith("_streams"))
 

@@ -97,9 +97,9 @@ ONE_LINE = [
         "'none', 'gzip', 'zstd', 'bzip2', 'snappy', 'lz4', 'deflate'; did you mean 'gzip'?",
     ),
     (
-        config(encoding={"compression": None}),
-        "config['batch_config']['encoding']['compression']: null is not allowed; allowed: "
-        "'none', 'gzip', 'zstd', 'bzip2', 'snappy', 'lz4', 'deflate'",
+        config(encoding={"format": None}),
+        "config['batch_config']['encoding']['format']: null is not allowed; allowed: "
+        "'jsonl', 'parquet', 'csv', 'avro', 'arrow'",
     ),
     (
         config(encoding={"fromat": "csv"}),
@@ -137,6 +137,11 @@ ONE_LINE = [
     (
         config(storage={"root": "out", "option": {}}),
         "config['batch_config']['storage']['option']: unknown key; "
+        "allowed: 'options', 'prefix', 'root'; did you mean 'options'?",
+    ),
+    (
+        config(storage={"root": "out", "params": {}}),
+        "config['batch_config']['storage']['params']: unknown key; "
         "allowed: 'options', 'prefix', 'root'; did you mean 'options'?",
     ),
     # The rest of batch_config.
@@ -610,3 +615,9 @@ def test_only_blocks_that_settings_fill_in_say_nothing() -> None:
     assert validate(unset) == validate({})
     assert validate({"batch": {"encoding": {}, "storage": {}}}).problems
     assert validate({"batch.max_size": {}}).problems
+
+
+@pytest.mark.parametrize("side", ["tap", "target"])
+def test_nulls_of_the_sdk_are_not_set(side):
+    null = config(encoding={"compression": None}, storage={"root": "out", "prefix": None})
+    assert validate(null, side) == validate(config(), side)
