@@ -131,6 +131,10 @@ class RowReader:
         is_read = column.name in names
         values = table.column(names.index(column.name)) if is_read else pa.nulls(len(table), kind)
         cast = self._cast(values, column.dataType, kind)
+        if cast is None and _is_nanos(values.type) and _is_safe(values.type, kind):
+            cut.add(column.name)
+            values = _in_micros(values)
+            cast = self._cast(values, column.dataType, kind)
         if cast is None or (
             self._strict and breaks_nullability(cast, column.dataType, column.nullable)
         ):
@@ -190,6 +194,18 @@ def _cuts(column: pa.Array | pa.ChunkedArray, data_type: T.DataType) -> bool:
         return holds(data_type, _TIMES) and _NANOS in str(column.type)
     finer = pc.match_substring_regex(column, r"[.,]\d{6}\d*[1-9]")
     return isinstance(data_type, _TIMES) and bool(pc.any(finer).as_py())
+
+
+def _is_nanos(kind: pa.DataType) -> bool:
+    return getattr(kind, "unit", None) == "ns"
+
+
+def _in_micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Cut times of nanoseconds; a cast alone would round those before 1970 up."""
+    if _types.is_time(column.type):
+        return column.cast(pa.time64("us"), safe=False)
+    floor = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
+    return floor.cast(pa.timestamp("us"))
 
 
 _types = pa.types
@@ -306,7 +322,7 @@ def _exact(scalar: Any) -> Any:
         value = [_exact(part) for part in scalar.values]
     elif isinstance(scalar, pa.DictionaryScalar):
         value = _exact(scalar.value)
-    elif getattr(kind, "unit", None) != "ns" or not scalar.value % 1000:
+    elif not _is_nanos(kind) or not scalar.value % 1000:
         with suppress(OverflowError):
             value = scalar.as_py()
     return _time_text(kind, scalar.value) if value is None else value

@@ -22,6 +22,7 @@ INTEGER = {"type": ["integer", "null"]}
 STRING = {"type": ["string", "null"]}
 NUMBER = {"type": ["number", "null"]}
 AT = {"type": ["string", "null"], "format": "date-time"}
+TIME = {"type": ["string", "null"], "format": "time", "x-spark-type": "time(6)"}
 DECIMAL = {"type": ["number", "null"], "x-spark-type": "decimal(5,2)"}
 TEXTS = {"type": ["array", "null"], "items": {"type": "string"}}
 
@@ -119,6 +120,9 @@ def test_times_that_python_lacks_are_texts(values: pa.Array, expected: list[str]
     ("values", "node", "micros", "cut"),
     [
         (NANOS, AT, [1_700_000_000_123_456, -1], {"c"}),
+        (NANOS.cast(pa.timestamp("ns", "Asia/Tokyo")), AT, [1_700_000_000_123_456, -1], {"c"}),
+        (NANOS.dictionary_encode(), AT, [1_700_000_000_123_456, -1], {"c"}),
+        (pa.array([1001], pa.time64("ns")), TIME, [1], {"c"}),
         (pa.array([[value] for value in NANOS]), {"items": AT},
          [[1_700_000_000_123_456], [-1]], {"c"}),
         (FAR, AT, [-69_120_000_000_000_000, 864_000_000_000_000_000], set()),
