@@ -215,7 +215,7 @@ def lost_integers(table: pa.Table, schema: pa.Schema) -> Iterator[tuple[int, str
 def _lost(array: pa.Array, kind: pa.DataType, path: str) -> Iterator[tuple[int, str, int]]:
     if array.type.equals(kind):
         return
-    if pa.types.is_int64(array.type) and pa.types.is_floating(kind):
+    if pa.types.is_int64(array.type) and pa.types.is_float64(kind):
         is_lost = pc.or_(pc.greater(array, MOST_EXACT), pc.less(array, -MOST_EXACT))
         rows = pc.indices_nonzero(is_lost)
         for row, value in zip(rows.to_pylist(), array.take(rows).to_pylist(), strict=True):

@@ -128,10 +128,10 @@ def shown_type(dtype: T.DataType) -> str:
 def common_scalar(old: T.DataType, new: T.DataType, *, lossy: bool = False) -> T.DataType | None:
     """Return the narrowest type that holds the values of both, `old` if it does.
 
-    If `lossy`, a long, which rounds, or a decimal of few digits may become a double, as files are
-    widened. Columns then become at least as wide as the new type: texts lose their length, and
-    decimals stay decimals. None if such a type does not exist, or if one is a struct, an array or a
-    map.
+    If `lossy`, a long, whose digits a double may round, or a decimal of up to 15 digits may become
+    a double, as files are widened. Columns then become at least as wide as the new type: texts lose
+    their length, and decimals stay decimals. None if such a type does not exist, or if one is a
+    struct, an array or a map.
     """
     if old == new or isinstance(new, T.NullType):
         return old

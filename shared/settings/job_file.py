@@ -124,7 +124,7 @@ def read_job_file(path: str | None) -> JobFile:
         problems = error.problems
     except ValueError as error:
         other = next(filter(Path.is_file, map(Path, DEFAULT_FILES)), None)
-        is_job = other is not None and not file.exists()
+        is_job = other is not None and not file.exists() and _NAME.fullmatch(str(file)) is not None
         problems = (f"{error}; give FILE before JOB: {other} {file}" if is_job else str(error),)
     raise InvalidSettingsError(f"job file '{file}': {problem}" for problem in problems)
 

@@ -189,6 +189,8 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
 _BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
 _DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
 _DOTENV_NAME = re.compile(r"\s*(?:export\s+)?[A-Za-z_][\w.]*\s*")
+_REOPENED = re.compile(r"""\s*(?:export\s+)?[A-Za-z_]\w*\s*=\s*["'].*\S""")
+_CLOSE = "close it before the end or a comment, or use the other quotes"
 _OPEN_QUOTE = re.compile(r"""'[^']*|"(?:[^"\\]|\\.)*\\?""", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _NOT_SETTINGS = frozenset({"LOGLEVEL", "LOG_FORMAT"})
@@ -376,6 +378,9 @@ def _dotenv_pairs(text: str, names: list[int]) -> Iterator[tuple[str, str]]:
         value = line[match.start(2) :]
         while _OPEN_QUOTE.fullmatch(value) and (following := next(lines, None)):
             value += f"\n{following[1]}"
+        if "\n" in value and _REOPENED.match(value.rpartition("\n")[2]):
+            # The quote of another variable has closed it.
+            raise ValueError(f"line {number} has no closing quote: {_CLOSE}")
         yield match[1], _dotenv_value(value.rstrip(), number)
 
 
@@ -386,8 +391,7 @@ def _dotenv_value(text: str, number: int) -> str:
     pattern = r"'([^']*)'" if quote == "'" else r'"((?:[^"\\]|\\.)*)"'
     match = re.fullmatch(pattern + r"\s*(?:#.*)?", text, re.DOTALL)
     if match is None:
-        text = "close it before the end or a comment, or use the other quotes"
-        raise ValueError(f"line {number} has no closing quote: {text}")
+        raise ValueError(f"line {number} has no closing quote: {_CLOSE}")
     if quote == "'":
         return match.group(1)
     escapes = {"n": "\n", "t": "\t", "r": "\r"}
@@ -534,9 +538,11 @@ def with_secrets(
                 problems.append(f"{setting_place(path)}: {error}")
         elif is_secret and isinstance(value, str) and _has_secret_name(path):
             # A job fills `${NAME}` in, and its programs have the variable, too.
-            for text in filter(None, variables.values()):
-                if text in value:
-                    hide(text)
+            for name, text in variables.items():
+                # Parts of a path, such as HOME or USER, would be hidden everywhere.
+                if text and (text == value or (text in value and _SECRET_OPTION.search(name))):
+                    # `Path.is_dir` fails for what is too long to be a name.
+                    hide("" if os.path.isdir(text) else text)  # noqa: PTH112
         return value
 
     resolved: dict[str, Any] = filled(schema, settings, (), is_secret=False)

@@ -58,7 +58,7 @@ _secrets: set[str] = set()
 def hide(secret: str) -> None:
     """Hide a secret from now on, also in JSON, quoted by Python, in HTML, and on one line."""
     if len(secret) >= SHORTEST:
-        quoted = (json.dumps(secret, ensure_ascii=ascii) for ascii in (True, False))
+        quoted = (json.dumps(secret, ensure_ascii=is_ascii) for is_ascii in (True, False))
         forms = {secret, *(text[1:-1] for text in (*quoted, repr(secret))), html.escape(secret)}
         joined = {" ".join(secret.split()), " ".join(secret.splitlines())}
         _secrets.update(form for form in forms | joined if len(form) >= SHORTEST)

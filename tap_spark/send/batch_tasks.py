@@ -434,7 +434,9 @@ def driver_files(
             stopped.set()
             finished.put(error)
 
-    pool = ThreadPoolExecutor(max(1, min(threads, len(readers))))
+    # None waits in the pool: `wait` would not see it cancelled.
+    threads = max(1, min(threads, len(readers)))
+    pool = ThreadPoolExecutor(threads)
     tasks = list[Future[None]]()
     with _ONE_STREAM:
         try:
@@ -448,8 +450,13 @@ def driver_files(
                     running -= 1
                 else:
                     yield result
+        except LeftToSparkError:
+            # Spark writes into the same folder: no thread may add a file later.
+            stopped.set()
+            wait(tasks)
+            raise
         finally:
             # Also if this thread is interrupted while it waits: a source may not answer.
             stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False)
             wait(tasks, _ENDING_SECONDS)

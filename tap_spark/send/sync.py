@@ -22,7 +22,6 @@ from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
-    HungUpRunError,
     InterruptedRunError,
     Pauses,
     SettingsError,
@@ -278,7 +277,7 @@ def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) ->
 
 def _flush_state(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
     """Write the STATE of what was written, unless that could block."""
-    is_stuck = run.output.is_writing and isinstance(reason, (StalledRunError, HungUpRunError))
+    is_stuck = run.output.is_writing and isinstance(reason, StalledRunError)
     if isinstance(reason, Exception) and not (is_stuck or isinstance(reason, ENDED_BY_OTHERS)):
         with suppress(Exception):
             state_writer.flush()

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from shared.encodings.encoding_format import imported
-from shared.settings.checking import nearest
+from shared.settings.checking import MOST_COMPARED, nearest
 from shared.singer.datasets import (
     Dataset,
     DatasetName,
@@ -119,7 +119,7 @@ def warn_of_unmatched(config: ConnectionConfig, names: Collection[str]) -> None:
         for pattern in getattr(config, setting):
             if pattern == "*" or any(fnmatchcase(name, pattern) for name in names):
                 continue
-            match = nearest(pattern, names)
+            match = nearest(pattern, names) if len(names) <= MOST_COMPARED else None
             hint = f" (did you mean {match!r}?)" if match else ""
             _log.warning(
                 "connection '%s': no table matches %r of '%s'%s",

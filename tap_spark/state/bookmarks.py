@@ -78,7 +78,9 @@ def check_state(state: object, path: str | None = None) -> None:
     """
     if isinstance(state, Mapping) and is_of_settings(state):
         raise SourceError(
-            "holds settings or a catalog, no state", where=Where(file=path), hint="see --state"
+            "the file holds settings or a catalog, not a state",
+            where=Where(file=path),
+            hint="use the last STATE of an earlier run, or {} to start over",
         )
     outer = _wrapper(state) if isinstance(state, Mapping) else None
     if outer is not None:

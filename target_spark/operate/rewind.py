@@ -288,6 +288,8 @@ def maintain(tables: LakeTables, names: Sequence[str], *, dry_run: bool) -> Iter
             for line in report.lines():
                 _log.info("%s", line)
             yield json.dumps(report.to_json())
+    if tables.unread and not names:
+        raise tables.unread[-1]
 
 
 def _named(histories: Sequence[TableHistory], names: Sequence[str]) -> list[TableHistory]:

@@ -189,9 +189,14 @@ def check_kept(config: TargetConfig, *, maintains: bool = False) -> None:
 
 
 class LakeTables:
-    """The Delta or Iceberg tables of the settings."""
+    """The Delta or Iceberg tables of the settings.
+
+    Attributes:
+        unread: Why tables are not among the histories: their commits cannot be read.
+    """
 
     def __init__(self, config: TargetConfig, spark: SparkSession) -> None:
+        self.unread: list[DestinationError] = []
         self._config = config
         form: LakeFormat = _FORMATS[config.format](config)
         self._kept = history_of(form, config)
@@ -207,11 +212,14 @@ class LakeTables:
         Raises:
             DestinationError: The tables or their commits cannot be read.
         """
-
         left_out: list[DestinationError] = []
 
         def leave_out(name: str, error: DestinationError) -> None:
-            if needed is None or name in needed:
+            # A folder may be the schema of a table, or inside of one.
+            above = f"{name}."
+            if needed is None or any(
+                above.startswith(f"{one}.") or f"{one}.".startswith(above) for one in needed
+            ):
                 raise error
             _log.warning("'%s' is left out: %s", name, error)
             left_out.append(error)
@@ -310,6 +318,7 @@ class LakeTables:
             if not isinstance(error, DestinationError):
                 raise
             leave_out(name, error)
+            self.unread.append(error)
             return None
         return TableHistory(name, place, commits) if commits else None
 

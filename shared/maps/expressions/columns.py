@@ -203,6 +203,8 @@ class _Compiler:
             }
         elif isinstance(node, (ast.List, ast.Tuple, ast.Set)) and not _has_star(node):
             parts = [self._time(left, self.value(part), part) for part in node.elts]
+            for part in parts:
+                left = self._time(part, left, before)
             result = operators.among(left, parts, hashed=isinstance(node, ast.Set))
         else:
             right = self.value(node)

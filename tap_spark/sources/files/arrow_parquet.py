@@ -308,7 +308,7 @@ def _check_spelling(own: pa.StructType, wanted: pa.StructType) -> None:
     for field in wanted:
         other = lower.get(field.name.lower())
         if other is not None and field.name not in names:
-            raise pa.ArrowInvalid(f"the field '{field.name}' is '{other}' there")
+            raise pa.ArrowInvalid(f"the field '{field.name}' is spelled '{other}' in the file")
 
 
 def _is_uuid(kind: pa.DataType) -> bool:

@@ -165,8 +165,13 @@ class ParquetSource(FileSource):
         struct = spark.read.format(self.kind).options(**options).load(self.paths).schema
         if not struct.fields:
             raise self.error("the files have no columns", "", self.shown_path())
+        return self._with_folders(spark, struct)
+
+    def _with_folders(self, spark: SparkSession, struct: StructType) -> StructType:
+        """Return the struct with the types that keep the text of folders."""
         in_folders = {field.name: field for field in self.partitions(spark)}
-        return StructType([in_folders.get(field.name, field) for field in struct])
+        columns = [in_folders.pop(field.name, field) for field in struct]
+        return StructType([*columns, *in_folders.values()])
 
 
 class OrcSource(ParquetSource):
@@ -198,7 +203,7 @@ class AvroSource(ParquetSource):
 
     def _all(self, spark: SparkSession) -> StructType:
         if self.option("avroSchema") or self.option("avroSchemaUrl"):
-            return self._reader(spark).load(self.paths).schema
+            return self._with_folders(spark, self._reader(spark).load(self.paths).schema)
         files = [file for file in paths.list_files(tuple(self.paths)) if file.size]
         if not files:
             raise self.error("the files have no columns", "set 'schema'", self.shown_path())
@@ -210,8 +215,7 @@ class AvroSource(ParquetSource):
                 f"the files disagree: {error.message}", "set 'schema'", self.shown_path()
             ) from error
         if any(file.partitioned for file in files):
-            others = (f for f in self.partitions(spark) if f.name not in struct.names)
-            struct = StructType([*struct.fields, *others])
+            struct = self._with_folders(spark, struct)
         return without_void(struct)  # type: ignore[no-any-return]
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:

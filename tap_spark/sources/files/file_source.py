@@ -92,7 +92,7 @@ def _keeps(dtype: T.DataType, text: str) -> bool:
     if isinstance(dtype, T.DoubleType):
         return repr(float(text)) == text
     if isinstance(dtype, T.DecimalType):
-        return len(text.lstrip("-")) <= int(dtype.precision)
+        return len(text.lstrip("-")) <= dtype.precision - dtype.scale
     if form == _WHOLE:
         return abs(int(text)) < (2**31 if isinstance(dtype, T.IntegerType) else 2**63)
     return isinstance(dtype, T.StringType) or _is_day(text[:10])
@@ -393,6 +393,7 @@ class FileSource(DriverFiles, ABC):
     ) -> NewData:
         """Return what is new in the files, looked for once; start Spark if it is over `most`."""
         if self._new is None:
+            paths.check_logins(self.paths)
             files = paths.list_files(tuple(self.paths))
             if new_bytes(plan, files) > most:
                 start_spark()
@@ -425,10 +426,11 @@ class FileSource(DriverFiles, ABC):
 
     def _check_folders(self, spark: SparkSession, struct: T.StructType) -> None:
         """Raise an error if a type of the catalog does not keep the text of a folder now."""
-        names = {field.name for field in self.partitions(spark)} & set(struct.names)
-        if self.is_typed or not names:
+        files = self.listed(spark, self.paths) or ()
+        if self.is_typed or not any("=" in file.url.rpartition("/")[0] for file in files):
             return
-        for file in self.listed(spark, self.paths) or ():
+        names = {field.name for field in self.partitions(spark)} & set(struct.names)
+        for file in files:
             for field in (struct[name] for name in names):
                 if exact_field(field, [file.url]) != field:
                     kind, text = field.dataType.simpleString(), value_of(file.url, field.name)

@@ -7,7 +7,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -225,6 +225,19 @@ def is_read_whole(url: str) -> bool:
     return is_compressed(url) or "=" in url.rpartition("/")[0]
 
 
+def check_logins(urls: Sequence[str]) -> None:
+    """Raise an error for a URL with a password, which would get into STATE.
+
+    Raises:
+        SourceError: One has a password.
+    """
+    for url in urls:
+        if ":" in split_url(url)[1].rpartition("@")[0]:
+            text = "the path holds a password, which would get into STATE"
+            hint = "set it in fsspec's configuration, such as FSSPEC_SFTP_PASSWORD for sftp"
+            raise SourceError(text, where=Where(file=shown(url)), hint=hint)
+
+
 def from_spark(url: str) -> str:
     """Convert Spark's name of a file to its URL as listed."""
     return plain_path(unquote(url))
@@ -267,10 +280,6 @@ def _check_name(path: Path) -> None:
 
 
 def _listed(path: str) -> list[ListedFile]:
-    if ":" in split_url(path)[1].rpartition("@")[0]:
-        text = "the path holds a password, which would get into STATE"
-        hint = "set it in fsspec's configuration, such as the variable FSSPEC_SFTP_PASSWORD"
-        raise SourceError(text, where=Where(file=shown(path)), hint=hint)
     try:
         with failures(path):
             url = re.sub(r"^s3[an]://", "s3://", path)

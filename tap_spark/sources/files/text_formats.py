@@ -223,6 +223,10 @@ class FixedWidthSource(TextFileSource):
         types = infer_types(self.finished_rows(spark, self.paths, text), names)
         return T.StructType([T.StructField(n, t) for n, t in zip(names, types, strict=True)])
 
+    def partitions(self, spark: SparkSession) -> tuple[T.StructField, ...]:  # noqa: ARG002
+        """Return none: all columns are parts of lines."""
+        return ()
+
     def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
         lines = self.text_lines(lines).select(VALUE, file_of(urls).alias(FILE))
         if self.option("mode").upper() != "PERMISSIVE":
@@ -284,7 +288,9 @@ class XmlSource(FileSource):
 
     def _typed(self, spark: SparkSession, struct: T.StructType) -> T.StructType:
         """Return the struct with types for top-level text that keep every value as written."""
-        names = [f.name for f in struct.fields if isinstance(f.dataType, T.StringType)]
+        in_folders = {field.name for field in self.partitions(spark)}
+        texts = (f.name for f in struct.fields if isinstance(f.dataType, T.StringType))
+        names = [name for name in texts if name not in in_folders]
         inferred = infer_types(self.rows(spark, self.paths, struct), names) if names else []
         types = dict(zip(names, inferred, strict=True))
         return T.StructType(

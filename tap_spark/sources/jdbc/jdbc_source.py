@@ -159,7 +159,7 @@ class JdbcSource:
             place = Where(stream=stream.name, setting="query")
             check_reads(stream.query, self.dialect.name, place)
         else:
-            self.parts = _parts(stream, self.dialect)
+            self.parts = _parts(stream, self.dialect, str(self.connection.url))
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`; also sets a table's primary key."""
@@ -381,7 +381,7 @@ def _connection(stream: StreamConfig) -> ConnectionConfig:
     return stream.database
 
 
-def _parts(stream: StreamConfig, dialect: Dialect) -> tuple[str, ...]:
+def _parts(stream: StreamConfig, dialect: Dialect, url: str) -> tuple[str, ...]:
     where = Where(stream=stream.name, setting="table")
     try:
         parts = name_parts(stream.table or "")
@@ -392,12 +392,13 @@ def _parts(stream: StreamConfig, dialect: Dialect) -> tuple[str, ...]:
             hint='schema.table, parts with dots or spaces in double quotes: sales."Order Lines"',
         ) from error
     # A dialect looks for the last two parts (of SQLite for the last) in the connection's database.
-    is_elsewhere = dialect.name == "sqlite" and parts[:-1] not in ((), ("main",))
-    if len(parts) > 2 or is_elsewhere:  # noqa: PLR2004
+    *others, schema = map(str.lower, parts[:-1]) if len(parts) > 1 else ("",)
+    own = (re.search(rf"[/:=]{re.escape(one)}([/;?&]|$)", url.lower()) for one in others)
+    if not all(own) or (dialect.name == "sqlite" and schema not in ("", "main")):
         raise SettingsError(
-            f"{stream.table!r} is in another database than the one that the connection reads",
+            f"{stream.table!r} names a database, and the tap looks in the connection's alone",
             where=where,
-            hint="give schema.table; another database needs a connection of its own",
+            hint="give schema.table; a table of another database needs a connection of its own",
         )
     return parts
 

@@ -125,10 +125,10 @@ def _slices(read: JdbcRead) -> Iterator[Slice]:
             if snapshot is not None:
                 yield from _planned_slices(read, read.at_snapshot(snapshot), part_plan)
                 return
-    # Here no transaction holds the snapshot: the query itself names it.
-    elsewhere = parts > 1 and read.query.dialect.name == "oracle"
-    with _snapshot(read) if elsewhere else nullcontext() as snapshot:
-        yield _without_snapshot(replace(read, query=read.at_snapshot(snapshot)), parts)
+    # Parts that the user asks for; no transaction holds the snapshot: the query itself names it.
+    is_named = parts > 1 and wanted is not None and read.query.dialect.name == "oracle"
+    with _snapshot(read) if is_named else nullcontext() as snapshot:
+        yield _by_ranges(replace(read, query=read.at_snapshot(snapshot)), parts)
 
 
 def _snapshot(read: JdbcRead) -> AbstractContextManager[DatabaseSnapshot | None]:
@@ -185,8 +185,10 @@ def _bookmark(plan: StreamPlan, last: KeyInterval) -> Mapping[str, Any] | None:
     return {"replication_key": plan.replication_key, "replication_key_value": last.high}
 
 
-def _without_snapshot(read: JdbcRead, parts: int) -> Slice:
-    """Read without a snapshot: parts then see different moments, so only if the user asks."""
+def _by_ranges(read: JdbcRead, parts: int) -> Slice:
+    """Read ranges of a key, if the user asks: unless the query names a snapshot, parts see
+    different moments.
+    """
     asked = read.options.partitions is not None or not read.connection.snapshot
     by = _split_column(read) if asked and parts > 1 else None
     low = high = None

@@ -78,15 +78,17 @@ class CatalogTables:
 
     def tables(self, spark: SparkSession) -> Iterator[DiscoveredTable]:
         """See `Connection.tables`; warns of what cannot be listed or described."""
-        has_tables = False
+        has_tables, names = False, list[str]()
         for namespace in self._namespaces(spark):
             for name, is_view in self._names(spark, namespace):
+                names.append(".".join((*namespace, name)))
                 if not is_wanted(self.config, ".".join(namespace) or None, name):
                     continue
                 table = self._table(spark, namespace, name, is_view=is_view)
                 if table is not None and (self.config.views or not table.is_view):
                     has_tables = True
                     yield table
+        warn_of_unmatched(self.config, names)
         if not has_tables:
             _logger.warning(
                 "connection '%s': no table matches 'include' and 'exclude'", self.config.name

@@ -235,7 +235,9 @@ def _entries(url: str, options: StorageOptions) -> Mapping[str, bool]:
         filesystem.invalidate_cache()
         result = filesystem.ls(inside, detail=True)
     names = ((str(item["name"]).rstrip("/"), item["type"]) for item in result)
-    return {name.rpartition("/")[2]: kind == "directory" for name, kind in names}
+    # A store may list a marker file beside the folder of its name.
+    ordered = sorted(names, key=lambda one: one[1] == "directory")
+    return {name.rpartition("/")[2]: kind == "directory" for name, kind in ordered}
 
 
 Step = Flush | tuple[TableRequest, "VersionEdit"]

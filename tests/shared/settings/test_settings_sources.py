@@ -355,6 +355,11 @@ class TestDotenv:
         (folder / ".env").write_text(text, encoding="utf-8")
         return read_dotenv(folder / ".env")
 
+    def test_a_quote_of_another_variable_closes_none(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="line 1 has no closing quote"):
+            self.read(tmp_path, 'A="b\nB="# c"\nC=1\n')
+        assert self.read(tmp_path, 'A="QUJD\nREU="\nC=1\n') == {"A": "QUJD\nREU=", "C": "1"}
+
     def test_missing_file_is_empty(self, tmp_path: Path) -> None:
         assert read_dotenv(tmp_path / ".env") == {}
 

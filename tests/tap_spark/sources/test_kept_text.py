@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,6 +116,17 @@ def test_a_folder_whose_text_its_type_would_lose_is_named(spark, tmp_path, kind,
     for part in (f"file '{tmp_path}/month=01/a'", "column 'month'", "as written: 01 (run --disc"):
         assert part in text
     assert {row["month"] for row in rows(spark, config)} == {"01", "10"}
+
+
+def test_texts_of_folders_keep_their_types_in_xml(spark, tmp_path):
+    for folder in ("flag=true", "p=1.50"):
+        save_as("xml", tmp_path / folder / "a.xml")
+        config = stream("xml", str(tmp_path), options={"rowTag": "r"})
+        catalog = catalog_for(spark, TapConfig(streams=(config,)))
+        name, _, value = folder.partition("=")
+        [row] = read_all(spark, config, catalog=catalog)[0]
+        assert row[name] == value
+        shutil.rmtree(tmp_path / folder)
 
 
 def test_utf16_and_compressed_csv_by_file(spark, tmp_path):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -18,7 +20,7 @@ from target_spark.destinations.lakes import lake_table
 from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
 from target_spark.destinations.lakes.lake_table import Mark, Place, TableHandle
 from target_spark.operate.lake_histories import DeltaHistory, IcebergHistory
-from target_spark.operate.rewind import history_lines, rewind
+from target_spark.operate.rewind import history_lines, maintain, rewind
 from target_spark.operate.table_history import TableCommit, TableHistory
 from target_spark.operate.table_maintenance import LakeTables
 from target_spark.run_settings import TargetConfig
@@ -93,6 +95,13 @@ def test_what_cannot_be_read_is_left_out(
     assert unread.startswith(f"'b' is left out: file '{tmp_path}/b': no log")
     with pytest.raises(DestinationError, match="no log"):
         list(history_lines(tables, ("b",), 20, as_json=True))
+    reports = Mock(return_value=Mock(lines=list, to_json=lambda: {"table": "a"}))
+    monkeypatch.setattr(tables, "maintain", reports)
+    monkeypatch.setattr(tables, "alone", lambda _: nullcontext())
+    maintained = maintain(tables, (), dry_run=True)
+    assert next(maintained) == '{"table": "a"}'
+    with pytest.raises(DestinationError, match="no log"):
+        next(maintained)
     with pytest.raises(DestinationError, match="/lost"):
         rewind(tables, RUN, (), force=False, dry_run=True)
     (tmp_path / "a" / "_delta_log").rmdir()

@@ -92,9 +92,13 @@ def check_unchanged(opened: DeltaTable, now: LakeTable) -> None:
     Files that are written by `now` would lack the values of a column that came since.
     """
     structs = StructType.fromJson(json.loads(opened.schema().to_json())), now.struct
-    old, new = ({f.name: spark_to_arrow(f.dataType) for f in struct} for struct in structs)
-    rules = {n: t for n, t in opened.metadata().configuration.items() if n.startswith("delta.")}
-    if old != new or not rules.items() <= now.properties.items():
+    new, old = ({f.name: spark_to_arrow(f.dataType) for f in struct} for struct in structs)
+    strict, kept = ({f.name for f in struct if not f.nullable} for struct in structs)
+    metadata = opened.metadata()
+    rules = {n: t for n, t in metadata.configuration.items() if n.startswith("delta.")}
+    is_same = new == old and strict <= kept and rules.items() <= now.properties.items()
+    # `now` is a plain table, which has no partitions.
+    if not is_same or metadata.partition_columns:
         raise LostCommit
 
 

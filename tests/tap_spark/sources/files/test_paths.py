@@ -14,6 +14,7 @@ from shared.errors import SourceError
 from tap_spark.sources.files.paths import (
     _locked_folders,
     _url_of,
+    check_logins,
     escaped,
     list_files,
     resolve_paths,
@@ -186,4 +187,4 @@ def test_urls_keep_what_names_lack(path, inside, name, url):
 
 def test_a_password_does_not_get_into_state():
     with pytest.raises(SourceError, match=r"file 'sftp://host/a.csv': the path holds a password"):
-        list_files(("sftp://me:secret@host/a.csv",))
+        check_logins(["sftp://host/b.csv", "sftp://me:secret@host/a.csv"])

@@ -76,12 +76,17 @@ def test_the_end_of_a_range_is_the_databases_work() -> None:
 )
 def test_a_table_of_another_database_is_refused(url: str, table: str) -> None:
     database = ConnectionConfig("c", url=url)
-    with pytest.raises(SettingsError, match="is in another database than the one"):
+    with pytest.raises(SettingsError, match="names a database, and the tap looks"):
         JdbcSource(StreamConfig("s", "jdbc", database=database, table=table))
 
 
 def test_names_with_dots_and_the_schema_of_sqlite() -> None:
-    for url, table in ((PG, '"a.b".c'), ("jdbc:sqlite:/shop.db", "main.t")):
+    for url, table in (
+        (PG, '"a.b".c'),
+        (PG, "D.public.t"),
+        ("jdbc:sqlserver://h:1433;databaseName=shop;encrypt=true", "shop.dbo.t"),
+        ("jdbc:sqlite:/shop.db", "Main.t"),
+    ):
         database = ConnectionConfig("c", url=url)
         assert JdbcSource(StreamConfig("s", "jdbc", database=database, table=table)).parts
 
