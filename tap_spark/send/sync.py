@@ -277,7 +277,7 @@ def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) ->
 
 def _flush_state(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
     """Write the STATE of what was written, unless that could block."""
-    is_stuck = run.output.is_writing and isinstance(reason, StalledRunError)
+    is_stuck = isinstance(reason, StalledRunError) and run.output.is_writing
     if isinstance(reason, Exception) and not (is_stuck or isinstance(reason, ENDED_BY_OTHERS)):
         with suppress(Exception):
             state_writer.flush()
