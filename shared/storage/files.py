@@ -35,7 +35,6 @@ MAGIC = {
 _ARROW_CODECS = {"zstd": "zstd", "bzip2": "bz2"}
 _MAGIC_BYTES = 6
 _COPY_BYTES = 1024 * 1024
-_XZ_BYTES = 64 * 1024
 
 
 def zipped(sink: pa.NativeFile, level: int = DEFAULT_LEVEL) -> pa.NativeFile:
@@ -87,35 +86,6 @@ def _damage(codec: str) -> Iterator[None]:
         raise OSError(f"the {codec} data is damaged: {error}") from None
 
 
-class _XzFile:
-    """The content of streams of xz, which zeros may follow: `LZMAFile` ends at what is neither."""
-
-    def __init__(self, packed: pa.NativeFile) -> None:
-        self._packed = packed
-        self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-
-    def read(self, size: int) -> bytes:
-        parts: list[bytes] = []
-        data = b""
-        while size:
-            if self._stream.eof:
-                data = self._stream.unused_data.lstrip(b"\0")
-                while not data and (more := bytes(self._packed.read(_XZ_BYTES))):
-                    data = more.lstrip(b"\0")
-                if not data:
-                    break
-                self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-            elif self._stream.needs_input and not (data := bytes(self._packed.read(_XZ_BYTES))):
-                raise EOFError
-            parts.append(self._stream.decompress(data, size))
-            data = b""
-            size -= len(parts[-1])
-        return b"".join(parts)
-
-    def close(self) -> None:
-        """Leave the file below to the one above."""
-
-
 def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
     """Open a file for sequential reading as plain bytes.
 
@@ -151,7 +121,9 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
         unzipped = igzip.IGzipFile(fileobj=raw, mode="rb")
         content = pa.PythonFile(_PackedFile(unzipped, raw), mode="r")
     elif codec == "xz":
-        content = pa.PythonFile(_PackedFile(_XzFile(raw), raw, codec), mode="r")
+        from shared.storage.xz_file import XzFile  # noqa: PLC0415
+
+        content = pa.PythonFile(_PackedFile(XzFile(raw), raw, codec), mode="r")
     else:
         content = pa.CompressedInputStream(raw, codec)
     return pa.TransformInputStream(content, count)

@@ -119,7 +119,7 @@ class Roots:
 
 
 def _real_path(url: str) -> str | None:
-    path = decoded_path(url)
+    path = decoded_path(url) if "%" in url else local_path(url)
     return None if path is None else os.path.realpath(path)
 
 

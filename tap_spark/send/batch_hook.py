@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shared.batch_config import validate
 from shared.encodings.encoding_format import FORMATS, Encoding, EncodingFormat
 from shared.errors import RecordError
+from shared.formats.json_lines import LineReader
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import StorageOptions
 from tap_spark.send.batch_plan import file_names
@@ -109,8 +110,6 @@ def _tables(
 
 
 def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:
-    from shared.formats.json_lines import LineReader  # noqa: PLC0415
-
     read = LineReader(schema, envelope=False, strict=True).read(lines)
     if read.rejects:
         row, reason = read.rejects[0]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.errors import SettingsError
 from shared.formats.arrow_types import arrow_schema, conform, lost_integers
 from shared.formats.columnar_encoding import LONGEST_TEXT, Facts, has_no_null, read_footer
 from shared.formats.file_formats import FORMATS
@@ -368,10 +369,6 @@ def _failure(error: Exception, pending: str) -> dict[str, Any]:
     return {"kind": "error", "url": place, "rows": error.errno, "text": reason}
 
 
-class ColumnConflictError(Exception):
-    """A column cannot get another type without a change of its values."""
-
-
 def rewrite(
     pairs: Sequence[tuple[str, str]],
     write: TableWrite,
@@ -389,8 +386,8 @@ def rewrite(
         source, target = pairs[number]
         try:
             rows = _rewritten(write, edit, source, target)
-        except ColumnConflictError as error:
-            rows = [{"kind": "conflict", "text": str(error)}]
+        except SettingsError as error:
+            rows = [{"kind": "conflict", "text": error.message}]
         except pa.ArrowInvalid as error:
             rows = [{"kind": "unreadable", "url": source, "text": str(error)}]
         except OSError as error:
@@ -415,7 +412,7 @@ def _rewritten(
             edited = edit.apply(table, name)[0] if edit else table
             rows += edited.num_rows
             for _, path, value in lost_integers(edited, columns):
-                raise ColumnConflictError(
+                raise SettingsError(
                     f"column '{path}' cannot change from bigint to double: {value} would change"
                 )
             yield conform(edited, columns)
