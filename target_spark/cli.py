@@ -136,9 +136,8 @@ def command(
         kept = {"dead_letters": shown(letters)} if letters else {}
         collected.describe(destination={"format": config.format, "place": place, **kept})
         if validate_config:
-            _logger.info(
-                "the settings are valid: %s into %s", config.format, place or config.format
-            )
+            into = f" into {place}" if place else ""
+            _logger.info("the settings are valid: %s%s", config.format, into)
             return 0
         raise_on_sigterm()
         if not dry_run:

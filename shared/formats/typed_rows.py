@@ -204,8 +204,11 @@ def _in_micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Cut times of nanoseconds; a cast alone would round those before 1970 up."""
     if _types.is_time(column.type):
         return column.cast(pa.time64("us"), safe=False)
-    floor = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
-    return floor.cast(pa.timestamp("us"))
+    # `floor_temporal` overflows at the earliest times.
+    numbers = column.cast(pa.int64())
+    micros = pc.divide(numbers, 1000)
+    is_up = pc.greater(pc.multiply(micros, 1000), numbers)
+    return pc.subtract(micros, is_up.cast(pa.int64())).cast(pa.timestamp("us"))
 
 
 _types = pa.types

@@ -189,7 +189,7 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
 _BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
 _DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
 _DOTENV_NAME = re.compile(r"\s*(?:export\s+)?[A-Za-z_][\w.]*\s*")
-_REOPENED = re.compile(r"""\s*(?:export\s+)?[A-Za-z_]\w*\s*=\s*["'].*\S""")
+_REOPENED = re.compile(r"""\s*(?:export\s+)?[A-Za-z_]\w*\s*=\s*(["'])(?!\s+#).*\S""")
 _CLOSE = "close it before the end or a comment, or use the other quotes"
 _OPEN_QUOTE = re.compile(r"""'[^']*|"(?:[^"\\]|\\.)*\\?""", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -378,7 +378,8 @@ def _dotenv_pairs(text: str, names: list[int]) -> Iterator[tuple[str, str]]:
         value = line[match.start(2) :]
         while _OPEN_QUOTE.fullmatch(value) and (following := next(lines, None)):
             value += f"\n{following[1]}"
-        if "\n" in value and _REOPENED.match(value.rpartition("\n")[2]):
+        reopened = _REOPENED.match(value.rpartition("\n")[2]) if "\n" in value else None
+        if reopened is not None and reopened[1] == value[0]:
             # The quote of another variable has closed it.
             raise ValueError(f"line {number} has no closing quote: {_CLOSE}")
         yield match[1], _dotenv_value(value.rstrip(), number)
@@ -502,6 +503,7 @@ _REFERENCE = re.compile(r"(env|file|cmd):(.+)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 # Among options of Java and Spark, `file:` may as well be a URL.
 _SECRET_OPTION = re.compile(r"passw|pwd|secret|token|credential|jaas|key|salt", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(rf"{_SECRET_OPTION.pattern}|pass|pw|auth|cred|sas", re.IGNORECASE)
 
 
 def with_secrets(
@@ -540,9 +542,10 @@ def with_secrets(
             # A job fills `${NAME}` in, and its programs have the variable, too.
             for name, text in variables.items():
                 # Parts of a path, such as HOME or USER, would be hidden everywhere.
-                if text and (text == value or (text in value and _SECRET_OPTION.search(name))):
-                    # `Path.is_dir` fails for what is too long to be a name.
-                    hide("" if os.path.isdir(text) else text)  # noqa: PTH112
+                is_part = text in value and _SECRET_VARIABLE.search(name)
+                # `Path.is_dir` fails for what is too long to be a name.
+                if (text == value or is_part) and not os.path.isdir(text):  # noqa: PTH112
+                    hide(text)
         return value
 
     resolved: dict[str, Any] = filled(schema, settings, (), is_secret=False)

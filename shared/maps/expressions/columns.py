@@ -203,8 +203,10 @@ class _Compiler:
             }
         elif isinstance(node, (ast.List, ast.Tuple, ast.Set)) and not _has_star(node):
             parts = [self._time(left, self.value(part), part) for part in node.elts]
-            for part in parts:
-                left = self._time(part, left, before)
+            texts = {records.time_text(part, left.constant) for part in parts}
+            # A text column beside them has the constant as it is written.
+            if parts and len(texts) == 1:
+                left = self._time(parts[0], left, before)
             result = operators.among(left, parts, hashed=isinstance(node, ast.Set))
         else:
             right = self.value(node)

@@ -393,7 +393,9 @@ def _parts(stream: StreamConfig, dialect: Dialect, url: str) -> tuple[str, ...]:
         ) from error
     # A dialect looks for the last two parts (of SQLite for the last) in the connection's database.
     *others, schema = map(str.lower, parts[:-1]) if len(parts) > 1 else ("",)
-    own = (re.search(rf"[/:=]{re.escape(one)}([/;?&]|$)", url.lower()) for one in others)
+    # The last part of a path, or a parameter; not the host, nor a user of that name.
+    place = r"((?<!/)[/:]|[;?&](database|databasename|db)=)"
+    own = (re.search(rf"{place}{re.escape(one)}([/:;?&]|$)", url.lower()) for one in others)
     if not all(own) or (dialect.name == "sqlite" and schema not in ("", "main")):
         raise SettingsError(
             f"{stream.table!r} names a database, and the tap looks in the connection's alone",

@@ -126,6 +126,7 @@ def test_times_that_python_lacks_are_texts(values: pa.Array, expected: list[str]
         (pa.array([[value] for value in NANOS]), {"items": AT},
          [[1_700_000_000_123_456], [-1]], {"c"}),
         (FAR, AT, [-69_120_000_000_000_000, 864_000_000_000_000_000], set()),
+        (pa.array([1 - 2**63], pa.timestamp("ns")), AT, [-9_223_372_036_854_776], {"c"}),
     ],
 )  # fmt: skip
 def test_times_that_python_lacks_as_times(

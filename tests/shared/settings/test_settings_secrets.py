@@ -219,12 +219,13 @@ def test_every_form_of_a_secret_is_hidden(secret: str) -> None:
 def test_what_a_job_filled_in_is_hidden_under_names_of_secrets() -> None:
     target = programs()[1].schema
     config = {"token": "Bearer hunter2", "tables": ["customers"], "password": "postgres"}
-    variables = {"TOKEN": SECRET, "TABLE": "customers", "EMPTY": "", "PWD": "/tmp", "USER": "ustom"}
-    config |= {"key": "/tmp/customers.json"}
+    variables = {"TOKEN": SECRET, "TABLE": "customers", "EMPTY": "", "PWD": "/usr/lib"}
+    variables |= {"USER": "customer", "KAFKA_PASS": "pass-of-kafka"}
+    config |= {"key": "/usr/lib/customers.json", "jaas": 'password="pass-of-kafka";'}
     settings = {"stream_map_config": config, "jdbc": {"password": "s3cr3t-pw"}}
     assert with_secrets(target, settings, {**variables, "P": "s3cr3t-pw"}) == settings
-    text = "hunter2 s3cr3t-pw customers postgres /tmp"
-    assert without_secrets(text) == "*** *** customers postgres /tmp"
+    text = "hunter2 s3cr3t-pw pass-of-kafka customers postgres /usr/lib"
+    assert without_secrets(text) == "*** *** *** customers postgres /usr/lib"
 
 
 def test_a_command_does_not_read_the_messages() -> None:

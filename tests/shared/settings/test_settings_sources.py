@@ -358,7 +358,9 @@ class TestDotenv:
     def test_a_quote_of_another_variable_closes_none(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="line 1 has no closing quote"):
             self.read(tmp_path, 'A="b\nB="# c"\nC=1\n')
-        assert self.read(tmp_path, 'A="QUJD\nREU="\nC=1\n') == {"A": "QUJD\nREU=", "C": "1"}
+        for value in ('"QUJD\nREU="', '"QUJD\nREU=" # c', "'[x]\nkey=\"v\"'"):
+            actual = self.read(tmp_path, f"A={value}\nC=1\n")
+            assert actual == {"A": value.removesuffix(" # c")[1:-1], "C": "1"}
 
     def test_missing_file_is_empty(self, tmp_path: Path) -> None:
         assert read_dotenv(tmp_path / ".env") == {}

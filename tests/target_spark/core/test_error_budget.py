@@ -124,6 +124,8 @@ def test_a_share_of_what_was_converted_before_the_end(received, rows, goes_on, i
     w.end()
     w.finish_all()
     assert (w.clean_up.error is None) is (received == 3)
+    if rows:
+        assert len(w.emitted) == 1, "the STATE of the commit, which ran or was durable"
 
 
 @pytest.mark.parametrize("rejected", [1, 2])

@@ -71,6 +71,8 @@ def test_the_end_of_a_range_is_the_databases_work() -> None:
         ("jdbc:sqlserver://h;databaseName=shop", "archive.dbo.orders"),
         (PG, '"shop"."s"."t"'),
         ("jdbc:x:h", "a.b.c"),
+        ("jdbc:sqlserver://archive;databaseName=shop;user=archive", "archive.dbo.orders"),
+        ("jdbc:postgresql://shop/d", "shop.public.t"),
         ("jdbc:sqlite:/shop.db", "aux.t"),
     ],
 )
