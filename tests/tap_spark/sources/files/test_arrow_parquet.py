@@ -169,7 +169,7 @@ def test_names_that_differ_by_case_only(tmp_path: Path) -> None:
         pq.write_table(pa.table({"s": pa.array([[{name: 1}]])}), url)
     with pytest.raises(NoCommonTypeError, match=r"column 's' is .*Zip.*b.parquet', and .*zip.*a.p"):
         arrow_struct(urls)
-    with pytest.raises(RuntimeError, match=r"column 's' .*'zip' is 'Zip'.*b.parquet"):
+    with pytest.raises(RuntimeError, match=r"column 's' .*'zip' is spelled 'Zip'.*b.parquet"):
         rows(urls, arrow_struct(urls[:1]))
 
 
