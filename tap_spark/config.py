@@ -11,6 +11,7 @@ from typing import Any
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.encodings.encoding_format import declared_encodings
 from shared.engine.engine import EngineSettings
+from shared.formats.date_numbers import parse_moment
 from shared.maps.map_settings import (
     NO_TRANSFORMS,
     TransformSettings,
@@ -45,7 +46,6 @@ from tap_spark.sources.source_declaration import (
     option_problems,
 )
 from tap_spark.sources.tables import name_parts
-from tap_spark.state.date_numbers import parse_moment
 from tap_spark.stream_config import (
     KINDS,
     ConnectionConfig,

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import MAXYEAR, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -35,6 +35,7 @@ from shared.formats.arrow_types import (
     rows_without_columns,
     struct_to_arrow,
 )
+from shared.formats.date_numbers import moment_text
 from shared.formats.json_text import Number, Refused, Value, bare_text, json_text
 from shared.formats.json_values import Convert, converter
 from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
@@ -51,8 +52,6 @@ _NANOS = "[ns"
 """Stands in the names of types of nanoseconds, also of nested ones."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 86_400
-_CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
-"""After these the calendar repeats itself."""
 _JSON_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\Z", re.ASCII)
 _INTEGER = re.compile(r"-?\d+\Z", re.ASCII)
 _WORDS = {"true": True, "false": False}
@@ -334,7 +333,8 @@ def _exact(scalar: Any) -> Any:
 def _time_text(kind: pa.DataType, number: int) -> str:
     """Write the number that Arrow stores for a date, time or duration as `_time` writes values."""
     if _types.is_date(kind):
-        return _day_text(number if _types.is_date32(kind) else number // (_DAY_SECONDS * 1000))
+        days = number if _types.is_date32(kind) else number // (_DAY_SECONDS * 1000)
+        return moment_text(days, "date")
     is_duration, per_second = _types.is_duration(kind), _PER_SECOND[kind.unit]
     whole, rest = divmod(abs(number) if is_duration else number, per_second)
     part = f"{rest * 10**9 // per_second:09d}".removesuffix("000")
@@ -344,16 +344,7 @@ def _time_text(kind: pa.DataType, number: int) -> str:
     clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{part}"
     if _types.is_time(kind):
         return clock
-    return f"{_day_text(days)}T{clock}{'' if kind.tz is None else '+00:00'}"
-
-
-def _day_text(days: int) -> str:
-    """Write days since 1970; years before 0 and after 9999 have a sign."""
-    cycles, rest = divmod(days, _CYCLE_DAYS)
-    day = date(1970, 1, 1) + timedelta(rest)
-    year = day.year + cycles * _CYCLE_YEARS
-    sign = "-" if year < 0 else "+" if year > MAXYEAR else ""
-    return f"{sign}{abs(year):04d}-{day:%m-%d}"
+    return f"{moment_text(days, 'date')}T{clock}{'' if kind.tz is None else '+00:00'}"
 
 
 def row_text(row: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from shared.formats import date_numbers
 from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
 from shared.spark.conf import WAITING
@@ -42,7 +43,6 @@ from tap_spark.send.spool_files import (
     unpack_meta,
 )
 from tap_spark.sources import record_arrays
-from tap_spark.state import date_numbers
 from tap_spark.state.stream_plans import Resume, RowTasks, Slice, StreamPlan
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats.arrow_types import holds, struct_to_arrow
+from shared.formats.date_numbers import moment_text
 from shared.formats.json_text import Number, json_text
 from shared.formats.record_text import PLAIN_SCALE, is_plain_type
 from shared.formats.typed_rows import as_json_value
@@ -30,7 +31,6 @@ from tap_spark.sources.record_arrays import (
     RecordTexts,
     finite,
 )
-from tap_spark.state.date_numbers import moment_text
 from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan
 
 _EXACT = Context(prec=76)

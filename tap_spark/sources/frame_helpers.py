@@ -15,14 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.arrow_types import mapped
-from shared.formats.record_text import json_column, plain_text
-from shared.formats.spark_types import T
-from shared.settings.texts import quoted
-from shared.singer.messages import DELETED_AT
-from shared.singer.platform import arrow_in_task
-from shared.spark.session import try_cast
-from tap_spark.sources.source_failures import BEGIN, END
-from tap_spark.state.date_numbers import (
+from shared.formats.date_numbers import (
     MOMENT_CLASS,
     MOMENT_SHIFT,
     NUMBER_CLASS,
@@ -31,6 +24,13 @@ from tap_spark.state.date_numbers import (
     TEXT_CLASS,
     text_rank,
 )
+from shared.formats.record_text import json_column, plain_text
+from shared.formats.spark_types import T
+from shared.settings.texts import quoted
+from shared.singer.messages import DELETED_AT
+from shared.singer.platform import arrow_in_task
+from shared.spark.session import try_cast
+from tap_spark.sources.source_failures import BEGIN, END
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tap_spark.state.date_numbers import DAY, INFINITY, MINUS_INFINITY, moment_text
+from shared.formats.date_numbers import DAY, INFINITY, MINUS_INFINITY, moment_text
 
 PIECE_BYTES = 16 * 1024 * 1024
 """Bytes of values and names that are joined at once."""

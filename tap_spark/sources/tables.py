@@ -104,16 +104,21 @@ def is_wanted(config: ConnectionConfig, schema: str | None, table: str) -> bool:
 
     Without a schema, patterns match the table's name alone.
     """
-    name = table if schema is None else f"{schema}.{table}"
+    name = full_name(schema, table)
     included = any(fnmatchcase(name, pattern) for pattern in config.include)
     return included and not any(fnmatchcase(name, pattern) for pattern in config.exclude)
+
+
+def full_name(schema: str | None, table: str) -> str:
+    """Return the name of a table for `include` and `exclude`."""
+    return table if schema is None else f"{schema}.{table}"
 
 
 def warn_of_unmatched(config: ConnectionConfig, names: Collection[str]) -> None:
     """Warn of each pattern of `include` and `exclude` that no table matches: it may be mistyped.
 
     Args:
-        names: The tables of the connection, as `is_wanted` compares them.
+        names: The tables of the connection; see `full_name`.
     """
     for setting in ("include", "exclude"):
         for pattern in getattr(config, setting):

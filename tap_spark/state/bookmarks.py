@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError, SourceError, Where
+from shared.formats.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from shared.settings.loading import read_whole
 from shared.singer.messages import is_of_settings
-from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
 _log = logging.getLogger(__name__)

@@ -42,6 +42,7 @@ from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.source_failures import REDISCOVER, with_retries
 from tap_spark.sources.tables import (
     DiscoveredTable,
+    full_name,
     is_wanted,
     joined_name,
     name_parts,
@@ -432,7 +433,7 @@ class DatabaseTables:
 
     def _listed(self, run_query: QueryRunner) -> list[DiscoveredTable]:
         tables = dialect_for(str(self._config.url)).tables(run_query)
-        warn_of_unmatched(self._config, [".".join(table.parts) for table in tables])
+        warn_of_unmatched(self._config, [full_name(one.schema, one.name) for one in tables])
         return [
             self._discovered(table)
             for table in tables

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from shared.formats.date_numbers import moment_text
 from tap_spark.sources.jdbc.dialects.postgresql import PostgreSqlDialect
 from tap_spark.state.bookmarks import (
     INTEGERS,
@@ -21,7 +22,6 @@ from tap_spark.state.bookmarks import (
     normal_key,
     parse_key,
 )
-from tap_spark.state.date_numbers import moment_text
 
 if TYPE_CHECKING:
     from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, QueryRunner, TableInfo

@@ -19,6 +19,7 @@ from tap_spark.sources.source_failures import SourceErrors, source_error
 from tap_spark.sources.spark_tables import spark_name
 from tap_spark.sources.tables import (
     DiscoveredTable,
+    full_name,
     is_wanted,
     joined_name,
     name_parts,
@@ -81,8 +82,9 @@ class CatalogTables:
         has_tables, names = False, list[str]()
         for namespace in self._namespaces(spark):
             for name, is_view in self._names(spark, namespace):
-                names.append(".".join((*namespace, name)))
-                if not is_wanted(self.config, ".".join(namespace) or None, name):
+                schema = ".".join(namespace) or None
+                names.append(full_name(schema, name))
+                if not is_wanted(self.config, schema, name):
                     continue
                 table = self._table(spark, namespace, name, is_view=is_view)
                 if table is not None and (self.config.views or not table.is_view):
@@ -248,12 +250,9 @@ class FolderTables:
             SourceError: The folder cannot be listed, or naming every table that cannot be read.
         """
         errors = SourceErrors()
-        places = self._places()
-        names = [".".join(filter(None, ("/".join(p.parts[:-1]), p.parts[-1]))) for p in places]
-        warn_of_unmatched(self._config, names)
-        for place in places:
-            *schema, table = place.parts
-            schema_name = "/".join(schema) or None
+        places = [("/".join(p.parts[:-1]) or None, p.parts[-1], p) for p in self._places()]
+        warn_of_unmatched(self._config, [full_name(schema, table) for schema, table, _ in places])
+        for schema_name, table, place in places:
             if not is_wanted(self._config, schema_name, table):
                 continue
             with errors.of():

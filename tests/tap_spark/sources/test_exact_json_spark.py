@@ -18,12 +18,12 @@ from pyarrow import orc
 from pyspark.sql import types as T  # noqa: N812
 from tap_runs import failure, read_all, rows, stream, types
 
+from shared.formats.date_numbers import text_rank
 from tap_spark.config import TapConfig
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.frame_helpers import rank_column
 from tap_spark.state.bookmarks import greater_bookmark, normal_key
-from tap_spark.state.date_numbers import text_rank
 
 pytestmark = [pytest.mark.spark, pytest.mark.costly]
 UTC = timezone.utc

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import SourceError
+from shared.formats.date_numbers import moment_text, parse_moment
 from tap_spark.state.bookmarks import (
     advance,
     advance_positions,
@@ -23,7 +24,6 @@ from tap_spark.state.bookmarks import (
     parse_key,
     start_stream,
 )
-from tap_spark.state.date_numbers import moment_text, parse_moment
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
