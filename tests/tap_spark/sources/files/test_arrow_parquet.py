@@ -93,6 +93,8 @@ def test_uuids(tmp_path: Path) -> None:
 
 INTS = pa.map_(pa.string(), pa.int32())
 FLOATS = pa.map_(pa.string(), pa.float64())
+# Arrow before 26, the last for Python 3.10, cannot read a null among lists of one size.
+FIXED_NULL = None if int(pa.__version__.partition(".")[0]) >= 26 else ["c", "d"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_lists_of_other_kinds_with_nulls(tmp_path: Path) -> None:
     }
     values = {
         "large": [["a"], None, [], ["b", None]] * ROWS,
-        "fixed": [["a", "b"], None, [None, "c"], ["d", "e"]] * ROWS,
+        "fixed": [["a", "b"], FIXED_NULL, [None, "c"], ["d", "e"]] * ROWS,
         "map": [[("a", 1)], None, [], [("b", None), ("c", 3)]] * ROWS,
     }
     table = pa.table({name: pa.array(values[name], kind) for name, kind in kinds.items()})
