@@ -5,7 +5,7 @@ Its rules come on top of the catalog's: streams, columns and their keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -319,16 +319,25 @@ def chosen_catalog(
     return {**catalog, "streams": chosen}
 
 
-def refreshed_state(state: Mapping[str, Any], options: RunOptions) -> Mapping[str, Any]:
-    """Return the state with empty bookmarks for streams whose bookmarks do not count."""
+def refreshed_state(
+    state: Mapping[str, Any], options: RunOptions, streams: Container[str] | None = None
+) -> Mapping[str, Any]:
+    """Return the state with empty bookmarks for streams whose bookmarks do not count.
+
+    Args:
+        streams: The streams of the run; None if they are not planned yet.
+    """
     if (options.backfill is None and not options.full_refresh) or not state.get("bookmarks"):
         return state
     # Empty, not removed: it is not the first run of the stream.
     patterns = options.full_refresh if options.backfill is None else ("*",)
-    bookmarks = {
-        name: {} if _matches(name, patterns) and _is_chosen(name, options) else mark
-        for name, mark in state["bookmarks"].items()
+    chosen = {
+        name
+        for name in state["bookmarks"]
+        if _matches(name, patterns) and _is_chosen(name, options)
+        if streams is None or name in streams
     }
+    bookmarks = {name: {} if name in chosen else mark for name, mark in state["bookmarks"].items()}
     return {**state, "bookmarks": bookmarks}
 
 

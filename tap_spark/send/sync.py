@@ -152,12 +152,17 @@ def run_sync(
         DestinationError: The spool folder cannot be written.
         ClosedPipeError: The reader of standard output has closed it.
     """
-    last_state, state = state, refreshed_state(state, options) if state else {}
+    last_state, state = state, state or {}
     failures = failures_of(config)
     if options.limit is not None:
         _logger.info("at most %d records of each stream: STATE is not written", options.limit)
     with timed(JOB_DURATION), ExitStack() as cleaning:
-        run, plans, planner = prepared(config, catalog, state, output, cleaning, failures, options)
+        refreshed = refreshed_state(state, options)
+        run, plans, planner = prepared(
+            config, catalog, refreshed, output, cleaning, failures, options
+        )
+        names = {plan.tap_stream_id for plan in plans} | {*(failures.errors if failures else ())}
+        state = refreshed_state(state, options, names)
         run = replace(run, summary=summary or run.summary)
         # A STATE that would not be true is not written.
         write = run.output.write if options.reads_all else lambda _: None

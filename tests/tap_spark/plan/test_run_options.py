@@ -173,4 +173,6 @@ def test_only_the_bookmarks_of_refreshed_streams_are_emptied() -> None:
         "more": 2,
     }
     assert state["bookmarks"]["orders"] == {"a": 1}
+    of_run = refreshed_state(state, RunOptions(full_refresh=("*",)), ["log", "gone"])
+    assert [name for name, mark in of_run["bookmarks"].items() if not mark] == ["log"]
     assert refreshed_state({}, options) == {}

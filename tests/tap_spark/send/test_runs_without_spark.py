@@ -24,7 +24,7 @@ from shared.storage.access import remote
 from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry
 from tap_spark.plan.discovery import discovered_catalog
-from tap_spark.plan.run_options import RunOptions
+from tap_spark.plan.run_options import CatalogRules, RunOptions
 from tap_spark.send import batch_plan, batch_tasks, batch_writer, slices, sync, trials
 from tap_spark.send.trials import dry_run, run_test
 from tap_spark.sources.files import csv_blocks, driver_files
@@ -247,6 +247,11 @@ def test_a_full_refresh_reads_a_stream_again(tmp_path: Path, orders: dict[str, A
     again = run(tmp_path, settings, state=state, full_refresh=("oth*",))
     assert [message["stream"] for message in of_type("RECORD", again)] == ["other", "other"]
     assert again[-1]["value"] == state
+    kept = {"bookmarks": {**state["bookmarks"], "of another": {"x": 1}}}
+    again = run(
+        tmp_path, settings, state=kept, full_refresh=("*",), rules=CatalogRules(("!other",))
+    )
+    assert again[-1]["value"] == kept
 
 
 @pytest.mark.parametrize(("limit", "ids"), [(1, [1]), (2, [1, 2]), (9, [1, 2])])
