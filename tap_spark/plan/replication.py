@@ -425,6 +425,13 @@ def _start_value(
     value = bookmark.get("replication_key_value")
     # A run that ended within a stream without order has left only where it began.
     value = bookmark.get("starting_replication_value") if value is None else value
+    other = next((name for name in (key, "partitions") if bookmark.get(name)), None)
+    if value is None and other is not None:
+        raise SourceError(
+            f"the state's bookmark has '{other}', but no 'replication_key_value'",
+            where=Where(stream=stream),
+            hint=START_OVER,
+        )
     what = "the state's bookmark"
     try:
         if not can_be_bookmark(value, key_type):

@@ -44,7 +44,7 @@ def load_state(path: str) -> State:
     """
     where = Where(file=path)
     try:
-        text = read_whole(path).decode()
+        text = read_whole(path).decode("utf-8-sig")
     except FileNotFoundError as error:
         if not Path(os.path.realpath(path)).parent.is_dir():
             problem = "cannot read the state: its folder is missing"
@@ -55,11 +55,12 @@ def load_state(path: str) -> State:
         raise SourceError(f"cannot read the state: {error.strerror}", where=where) from error
     except ValueError as error:
         raise SourceError("the state is not UTF-8 text", where=where) from error
-    lines = text.strip().splitlines()
-    if not lines:
+    text = text.strip()
+    if not text:
         return {}
     try:
-        state = _json(text, lines[-1])
+        # JSON has other line ends of Unicode as they are.
+        state = _json(text, text.rpartition("\n")[2])
     except (ValueError, RecursionError) as error:
         raise SourceError(f"the state is not JSON: {error}", where=where) from error
     is_wrapped = isinstance(state, Mapping) and "bookmarks" not in state
@@ -82,10 +83,15 @@ def check_state(state: object, path: str | None = None) -> None:
             where=Where(file=path),
             hint="use the last STATE of an earlier run, or {} to start over",
         )
-    outer = _wrapper(state) if isinstance(state, Mapping) else None
-    if outer is not None:
+    if isinstance(state, Mapping) and state and "bookmarks" not in state:
+        outer, kind = _wrapper(state), state.get("type", "STATE")
+        problem = "the state has no 'bookmarks'"
+        if outer is not None:
+            problem = f"the state has its bookmarks inside '{outer}'"
+        elif kind != "STATE":
+            problem = f"the last line of the state is a message of type {kind}"
         raise SourceError(
-            f"the state has its bookmarks inside '{outer}', so that all rows would be read again",
+            f"{problem}, so that all rows would be read again",
             where=Where(file=path),
             hint='give `{"bookmarks": {…}}` as in the last STATE, or {} to start over',
         )
@@ -128,7 +134,7 @@ def parse_key(value: Json, key_type: str) -> Ordered:
     Raises:
         ValueError: The value cannot be of that type.
     """
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
     if key_type == TEXT_BY_VALUE:
         return text_rank(str(value)).encode()

@@ -294,6 +294,8 @@ def test_streams_whose_keys_are_not_sent(settings, edit, text):
             "has replication key 'at', not 'z'",
         ),
         ({"replication_key_value": "many"}, "does not fit replication key 'z' of type long"),
+        ({"z": 5}, "the state's bookmark has 'z', but no 'replication_key_value'"),
+        ({"partitions": [{"replication_key_value": 5}]}, "has 'partitions', but no"),
     ],
 )
 def test_a_bookmark_that_does_not_fit_is_an_error(mark, text):

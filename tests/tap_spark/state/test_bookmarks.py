@@ -213,6 +213,11 @@ def test_normal_key(value, kind, expected):
         (1.5, "long"),
         (True, "long"),
         (None, "string"),
+        (True, "string"),
+        ({"a": 1}, "string"),
+        (["a"], "string by value"),
+        ({"a": 1}, "timestamp"),
+        ([1], "double"),
         ("NaN", "decimal(10,2)"),
         ("Infinity", "long"),
         ("yesterday", "timestamp"),
@@ -299,7 +304,11 @@ def test_strings_compare_as_spark_compares_them():
         + ({"bookmarks": {"s": {"replication_key_value": 1}}},),
         ('{"type": "STATE", "value": {"bookmarks": {}}}', {"bookmarks": {}}),
         ('{"a": 1}\n{"bookmarks": {}}\n', {"bookmarks": {}}),
-        ('{"type":"STATE","value":{"a":1}}\n{"type":"STATE","value":{"a":2}}\n', {"a": 2}),
+        ('\ufeff{"bookmarks": {}}', {"bookmarks": {}}),
+        *(
+            (f'{{"a":1}}\n{{"bookmarks":{{}},"a":"{end}z"}}\r\n', {"bookmarks": {}, "a": f"{end}z"})
+            for end in ("\u2028", "\u2029", "\x85")
+        ),
         ('{\n  "bookmarks": {}\n}\n', {"bookmarks": {}}),
         ('{"value": {"bookmarks": {"s": {}}}}', {"bookmarks": {"s": {}}}),
         ('{"type": "STATE", "value": null}', {}),
@@ -308,7 +317,7 @@ def test_strings_compare_as_spark_compares_them():
 )
 def test_load_state(tmp_path, text, expected):
     path = tmp_path / "state.json"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     assert load_state(str(path)) == expected
 
 
@@ -330,19 +339,23 @@ def test_a_wrong_state_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "outer"),
+    ("text", "problem"),
     [
-        ('{"singer_state": {"bookmarks": {}}}', "singer_state"),
-        ('{"singer_state": {"custom": 1}}', "singer_state"),
-        ('{"completed": {"singer_state": {"bookmarks": {}}}}', "completed.singer_state"),
-        ('{"type": "STATE", "value": {"state": {"bookmarks": {}}}}', "state"),
-        ('{"orders": {"replication_key_value": 3}}', "orders"),
+        ('{"singer_state": {"bookmarks": {}}}', "inside 'singer_state'"),
+        ('{"singer_state": {"custom": 1}}', "inside 'singer_state'"),
+        ('{"completed": {"singer_state": {"bookmarks": {}}}}', "inside 'completed.singer_state'"),
+        ('{"type": "STATE", "value": {"state": {"bookmarks": {}}}}', "inside 'state'"),
+        ('{"orders": {"replication_key_value": 3}}', "inside 'orders'"),
+        ('{"bookmarks": {}}\n{"type": "RECORD", "record": {"ssn": 1}}', "of type RECORD, so"),
+        ('{"type": "SCHEMA", "stream": "s", "schema": {}}', "of type SCHEMA, so that all rows"),
+        ('{"type": "STATE", "value": {"a": 2}}', "has no 'bookmarks'"),
+        ('{"orders": {"at": "2026-01-03"}}', "has no 'bookmarks'"),
     ],
 )
-def test_bookmarks_inside_something_else_are_refused(tmp_path, text, outer):
+def test_a_state_without_bookmarks_is_refused(tmp_path, text, problem):
     path = tmp_path / "state.json"
     path.write_text(text)
-    with pytest.raises(SourceError, match="inside '" + outer + "'"):
+    with pytest.raises(SourceError, match=problem):
         load_state(str(path))
 
 
