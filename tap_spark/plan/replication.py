@@ -435,7 +435,7 @@ def _start_value(
     what = "the state's bookmark"
     try:
         if not can_be_bookmark(value, key_type):
-            is_date = start_date is not None and key_type in TEMPORAL
+            is_date = start_date is not None and key_type in (*TEMPORAL, TEXT_BY_VALUE)
             value, what = start_date if is_date else None, "the setting 'start_date'"
         return None if value is None else normal_key(value, key_type)
     except ValueError as error:

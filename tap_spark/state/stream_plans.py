@@ -50,7 +50,7 @@ class StreamPlan:
         replication_key: Bookmark column, if `resume` is REPLICATION_KEY.
         bookmark: The stream's own entry of the incoming state (`{}` if there is none).
         start_value: Lower bound (inclusive) of the replication key as JSON value: the bookmark,
-            else `start_date` if the key is a date or timestamp, else None.
+            else `start_date` if the key is a date, timestamp or text, else None.
         end_value: Upper bound (exclusive) of the replication key as JSON value; None without one.
         null_keys: Whether rows whose replication key is null are read.
         version: Table version of a FULL_TABLE run (ms since the epoch), else None.
