@@ -24,7 +24,8 @@ Json = Any
 """A JSON value."""
 Ordered = Any
 """A value that Python orders as Spark orders the column."""
-INTEGERS = ("byte", "short", "integer", "long")
+INTEGERS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
+"""Types, and the bits of their numbers without the sign."""
 _MOST_DIGITS = 40
 """More than any integer key has."""
 TEXT_BY_VALUE = "string by value"
@@ -170,7 +171,11 @@ def setting_key(value: Json, key_type: str, where: Where) -> Json:
         SettingsError: The value cannot be of that type.
     """
     try:
-        return normal_key(value, key_type)
+        bound = normal_key(value, key_type)
+        most = 2 ** INTEGERS.get(key_type, 0)
+        if key_type in INTEGERS and not -most <= bound < most:
+            raise ValueError(f"{bound} is outside of its range")
+        return bound
     except ValueError as error:
         hint = "write dates and timestamps as ISO 8601" if key_type in TEMPORAL else ""
         text = f"does not fit the replication key, which is {key_type}: {error}"

@@ -139,6 +139,8 @@ def test_a_part_of_a_stream_does_not_send_its_keys(options: RunOptions) -> None:
         (keyed(), backfill(start="10"), "--from 10 is not below --to 9"),
         (keyed(), backfill(end="soon"), "stream 'log', setting '--to': does not fit"),
         (keyed("date"), backfill(), "setting '--from': .*date.*ISO 8601"),
+        (keyed("integer"), backfill(end=str(2**31)), "--to.*2147483648 is outside of its range"),
+        (keyed("byte"), backfill(start="-129"), "--from.*-129 is outside of its range"),
         (
             StreamPlan("log", "log", StreamConfig("log", "csv"), {}, ("k",)),
             backfill(),
@@ -157,6 +159,8 @@ def test_bounds_have_the_order_of_the_key() -> None:
     with pytest.raises(SettingsError, match="is not below"):
         as_asked(keyed("string"), backfill(start="9", end="10"))
     assert as_asked(keyed("integer"), backfill(start="9", end="10")).end_value == 10
+    plan = as_asked(keyed("byte"), backfill(start="-128", end="127"))
+    assert (plan.start_value, plan.end_value) == (-128, 127)
 
 
 def test_only_the_bookmarks_of_refreshed_streams_are_emptied() -> None:
