@@ -138,6 +138,8 @@ class _Stream:
         for item in entry.get("metadata") or ():
             item["metadata"] = item.get("metadata") or {}
             self._items[tuple(item.get("breadcrumb") or ())] = item["metadata"]
+        if not self._items:
+            self._metadata(())["selected"] = stream_selected(entry)
         root = self._items.get((), {})
         names = [str(stream_id(entry))]
         if "table-name" in root:
@@ -171,7 +173,7 @@ class _Stream:
 
     def set_key(self, columns: Sequence[str]) -> None:
         root = self._metadata(())
-        for column in {*root.get("table-key-properties", ())} - {root.get("replication-key")}:
+        for column in {*(root.get("table-key-properties") or ())} - {root.get("replication-key")}:
             self._metadata(("properties", column))["inclusion"] = "available"
         root["table-key-properties"] = self.entry["key_properties"] = list(columns)
         self._always(columns)
@@ -235,7 +237,7 @@ class _Stream:
         if crumb not in self._items:
             self._items[crumb] = {}
             item = {"breadcrumb": list(crumb), "metadata": self._items[crumb]}
-            self.entry.setdefault("metadata", []).append(item)
+            self.entry["metadata"] = [*(self.entry.get("metadata") or ()), item]
         return self._items[crumb]
 
 

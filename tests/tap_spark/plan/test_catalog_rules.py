@@ -107,6 +107,26 @@ def test_rules_win_over_a_catalog() -> None:
     assert list(paths(selected_schema(actual[2]))) == EVERYTHING
 
 
+@pytest.mark.parametrize("without", [{}, {"metadata": None}, {"metadata": []}])
+def test_a_catalog_without_metadata_stays_selected(without: dict[str, Any]) -> None:
+    rows = table("orders", key_properties=["id"])
+    del rows["metadata"]
+    for rules in (
+        CatalogRules(("!*.ssn",)),
+        CatalogRules((), ("*=id",)),
+        CatalogRules((), (), ("*=updated_at",)),
+    ):
+        chosen, off = ruled_catalog(
+            {"streams": [rows | without, rows | without | {"selected": False, "stream": "x"}]},
+            rules,
+        )["streams"]
+        assert stream_selected(chosen)
+        assert not stream_selected(off)
+    keyless = table("orders")
+    keyless["metadata"][0]["metadata"]["table-key-properties"] = None
+    assert ruled_catalog({"streams": [keyless]}, CatalogRules((), ("*=id",)))
+
+
 def test_keys() -> None:
     rules = CatalogRules((), ("public.orders=line, ssn", "log*=id"), ("*=updated_at",))
     actual = ruled_catalog(CATALOG, rules)
