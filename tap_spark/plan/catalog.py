@@ -22,6 +22,10 @@ Breadcrumb = tuple[str, ...]
 Metadata = Mapping[Breadcrumb, Mapping[str, Any]]
 SPARK_SCHEMA = "spark-schema"
 REDISCOVER = "run --discover again, or correct the catalog"
+_FLAGS = ("selected", "selected-by-default")
+_TEXTS = ("stream", "replication_key", "replication-key", SPARK_SCHEMA)
+_NAMES = ("key_properties", "table-key-properties", "valid-replication-keys")
+_INCLUSIONS = ("available", "automatic", "unsupported")
 
 
 def build_entry(
@@ -195,15 +199,52 @@ def _entry_problems(entry: Mapping[str, Any]) -> Iterator[str]:
     schema = entry.get("schema")
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
         yield "has no schema with properties"
+    else:
+        yield from _node_problems(schema, "the schema")
+    yield from _word_problems(entry, "")
     metadata = entry.get("metadata") or []
     if not isinstance(metadata, list):
         yield "has metadata that is not a list"
         return
     for item in metadata:
-        good = isinstance(item, Mapping) and isinstance(item.get("breadcrumb") or [], list)
+        good = item and isinstance(item, Mapping) and _is_names(item.get("breadcrumb"))
         if not good or not isinstance(item.get("metadata") or {}, Mapping):
             yield "has a metadata item without breadcrumb and metadata"
             return
+        place = "/".join(item.get("breadcrumb") or ())
+        yield from _word_problems(item.get("metadata") or {}, f" in the metadata of '{place}'")
+
+
+def _is_names(value: object) -> bool:
+    is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return value is None or is_list
+
+
+def _word_problems(words: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Yield what would be read in another way than it is meant; null is as if it was missing."""
+    for key, value in words.items():
+        if key in _FLAGS and not isinstance(value, bool | None):
+            yield f"has {key!r} {value!r}{where}, which is neither true nor false"
+        elif key in _TEXTS and not isinstance(value, str | None):
+            yield f"has {key!r}{where} that is not a text"
+        elif key in _NAMES and not _is_names(value):
+            yield f"has {key!r}{where} that is not a list of names"
+        elif key == "inclusion" and value not in (None, *_INCLUSIONS):
+            yield f"has {key!r} {value!r}{where}, which is none of {', '.join(_INCLUSIONS)}"
+
+
+def _node_problems(node: object, place: str) -> Iterator[str]:
+    if not isinstance(node, Mapping):
+        yield f"has a JSON Schema of {place} that is not an object"
+        return
+    kinds, properties = node.get("type"), node.get("properties") or {}
+    if not (isinstance(kinds, str) or _is_names(kinds)) or not isinstance(properties, Mapping):
+        yield f"has a JSON Schema of {place} whose 'type' or 'properties' is invalid"
+        return
+    for name, child in properties.items():
+        yield from _node_problems(child, f"'{name}'")
+    if isinstance(node.get("items"), Mapping):
+        yield from _node_problems(node["items"], f"the items of {place}")
 
 
 def stream_id(entry: object) -> str | None:

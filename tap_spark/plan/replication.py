@@ -79,7 +79,12 @@ def typed_columns(
     """
     if source_schema is None:
         return TypedColumns(schema, None)
-    struct = StructType.fromJson(json.loads(source_schema))
+    try:
+        struct = StructType.fromJson(json.loads(source_schema))
+    except Exception as error:
+        raise SourceError(
+            f"the catalog's '{catalogs.SPARK_SCHEMA}' is invalid", hint=catalogs.REDISCOVER
+        ) from error
     source = spark_to_json_schema(struct)["properties"]
     properties, types = dict(schema["properties"]), {f.name: f.dataType for f in struct.fields}
     changed: list[str] = []
@@ -243,8 +248,8 @@ def _plan(
     own_keys = root.get("table-key-properties") or entry.get("key_properties")
     keys = tuple(own_keys or stream.key_properties or ())
     selected = catalogs.selected_schema(entry)
-    columns = _columns(selected, root)
     typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
+    columns = _columns(selected, root)
     schema = typed.schema
     if keys or key:
         catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
@@ -345,14 +350,7 @@ def _columns(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, .
 
 def _fields(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     text = root.get(catalogs.SPARK_SCHEMA)
-    if not text:
-        return []
-    try:
-        return list(json.loads(text)["fields"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise SourceError(
-            f"the catalog's '{catalogs.SPARK_SCHEMA}' is invalid", hint=catalogs.REDISCOVER
-        ) from error
+    return list(json.loads(text)["fields"]) if text else []
 
 
 def _key_type(

@@ -103,6 +103,55 @@ def test_wrong_keys_are_all_named(keys, replication_key, text):
     assert text in str(caught.value)
 
 
+def words(*breadcrumb, **metadata):
+    """Return changes of an entry: one item of metadata."""
+    return {"metadata": [{"breadcrumb": list(breadcrumb), "metadata": metadata}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (words(selected="false"), "'selected' 'false' in the metadata of '', which is neither"),
+        (words("properties", "x", **{"selected-by-default": 0}), "metadata of 'properties/x'"),
+        (words(inclusion="Unsupported"), "none of available, automatic, unsupported"),
+        (words(**{"table-key-properties": "id"}), "'table-key-properties' in the metadata of '' "),
+        (words(**{"table-key-properties": 5}), "is not a list of names"),
+        (words(**{"replication-key": ["at"]}), "that is not a text"),
+        (words(**{"spark-schema": {}}), "that is not a text"),
+        (words(["properties", "id"]), "metadata item without breadcrumb and metadata"),
+        ({"metadata": [{}]}, "metadata item without breadcrumb and metadata"),
+        ({"selected": "false"}, "'selected' 'false', which is neither true nor false"),
+        ({"key_properties": [1]}, "'key_properties' that is not a list of names"),
+        ({"stream": 5}, "'stream' that is not a text"),
+        *(
+            ({"schema": {"properties": {"a": node}}}, text)
+            for node, text in (
+                (True, "of 'a' that is not an object"),
+                (None, "of 'a' that is not an object"),
+                ([1], "of 'a' that is not an object"),
+                ({"type": 5}, "of 'a' whose 'type'"),
+                ({"type": [["string"]]}, "of 'a' whose 'type'"),
+                ({"properties": [1]}, "of 'a' whose 'type' or 'properties' is invalid"),
+                ({"properties": {"b": 1}}, "of 'b' that is not an object"),
+                ({"items": {"type": 5}}, "of the items of 'a' whose 'type'"),
+            )
+        ),
+    ],
+)
+def test_what_a_catalog_cannot_mean_is_refused(change, text):
+    entry = {"tap_stream_id": "s", "schema": {"properties": {"a": {}}}} | change
+    with pytest.raises(SourceError, match="stream 's' has ") as caught:
+        check_catalog({"streams": [entry]})
+    assert text in str(caught.value)
+
+
+def test_null_is_as_if_it_was_missing():
+    odd = words(selected=None, inclusion=None, **{"table-key-properties": None})
+    schema = {"type": None, "properties": {"a": {"items": True, "type": ["null", "array"]}}}
+    entry = {"tap_stream_id": "s", "stream": None, "key_properties": None, "schema": schema, **odd}
+    check_catalog({"streams": [entry, {**build_entry("t", STRUCT), "metadata": None}]})
+
+
 @pytest.mark.parametrize(
     ("catalog", "text"),
     [

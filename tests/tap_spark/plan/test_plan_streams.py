@@ -339,9 +339,10 @@ def test_a_foreign_catalog_without_our_schema_gives_key_types_from_json_schema()
     assert (created.key_type, created.source_schema) == ("timestamp", None)
 
 
-def test_a_damaged_schema_is_an_error():
-    with pytest.raises(SourceError, match="is invalid"):
-        plan(edit=lambda entry, root: root.update({"spark-schema": "{"}))
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"fields": [{"name": "z"}]}', '{"fields": [1]}'])
+def test_a_damaged_schema_is_an_error(text):
+    with pytest.raises(SourceError, match=r"stream 's'.*'spark-schema' is invalid"):
+        plan(edit=lambda entry, root: root.update({"spark-schema": text}))
 
 
 def test_every_wrong_stream_is_named():
