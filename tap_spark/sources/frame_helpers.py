@@ -273,11 +273,16 @@ def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:
     key = col(str(plan.replication_key))
     dtype = frame.schema[str(plan.replication_key)].dataType
     if _is_text(frame, plan):
+        if not plan.null_keys:
+            # A range, outside of which are the texts of other kinds.
+            low = "" if plan.start_value is None else text_rank(str(plan.start_value))
+            rank, high = rank_column(key), text_rank(str(plan.end_value))
+            return frame.filter((rank >= F.lit(low)) & (rank < F.lit(high)))
         if plan.start_value is not None:
             frame = frame.filter(is_at_or_above(key, str(plan.start_value)) | key.isNull())
         if plan.end_value is not None:
             frame = frame.filter(is_below(key, str(plan.end_value)) | key.isNull())
-        return frame if plan.null_keys else frame.filter(key.isNotNull())
+        return frame
     if plan.start_value is not None:
         start = try_cast(F.lit(str(plan.start_value)), dtype)
         frame = frame.filter((key >= start) | key.isNull() | start.isNull())

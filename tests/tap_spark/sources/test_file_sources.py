@@ -394,15 +394,19 @@ def test_the_end_date_is_exclusive_and_keeps_nulls(spark, tmp_path, kind, end, e
     assert "PushedFilters: [Or(LessThan(k," in executed
 
 
-def test_a_backfill_reads_neither_nulls_nor_the_end(spark, tmp_path):
+@pytest.mark.parametrize(
+    ("key", "others"), [("id", ""), ("cast(id as string)", " union all values '2026-01-01', 'abc'")]
+)
+def test_a_backfill_reads_neither_nulls_nor_the_end(spark, tmp_path, key, others):
     path = str(tmp_path / "p")
-    spark.sql("select id k from range(6) union all select null").coalesce(1).write.parquet(path)
+    texts = f"select {key} k from range(11) union all select null{others}"
+    spark.sql(texts).coalesce(1).write.parquet(path)
     config = stream("parquet", path, replication_key="k")
     tap = stream_config(config)
     (plan,) = plan_streams(tap, catalog_for(spark, tap), None, 1)
     plan = as_asked(plan, RunOptions(backfill=StreamRange("s", "2", "4")))
     (piece,) = source_for(config).slices(spark, plan)
-    assert sorted(row.k for row in piece.frame.collect()) == [2, 3]
+    assert sorted(int(row.k) for row in piece.frame.collect()) == [2, 3]
 
 
 def test_missing_paths_are_named_without_spark(tmp_path):
