@@ -32,7 +32,9 @@ from tap_spark.sources.files.file_positions import HEAD_BYTES, FileKind, NotText
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
 from tap_spark.sources.files.resumable_files import (
     INSPECTION_THREADS,
+    WAITING,
     NewData,
+    late_lines,
     lines_frame,
     log_waiting,
     new_bytes,
@@ -140,6 +142,7 @@ class FileSource(DriverFiles, ABC):
 
     _base: Mapping[str, str] | None = None
     _new: NewData | None = None
+    _waiting: Mapping[str, int] = MappingProxyType({})
     _partitions: tuple[T.StructField, ...] | None = None
 
     @abstractmethod
@@ -276,7 +279,26 @@ class FileSource(DriverFiles, ABC):
             self._check_columns(spark, plan)
             self._check_folders(spark, struct)
             planned = planned_slice(self.finished_rows(spark, self.paths, struct, plan), plan)
+            late = self._late_slices(spark, plan, struct)
+        yield from late
         yield planned
+
+    def _late_slices(
+        self, spark: SparkSession, plan: StreamPlan, struct: T.StructType
+    ) -> list[Slice]:
+        """Return lines that waited in the last run, and the bookmark of those that wait now."""
+        rules, urls = self.line_rules(), {*self._waiting, *(plan.bookmark.get(WAITING) or ())}
+        if plan.resume is not Resume.REPLICATION_KEY or rules is None or not urls:
+            return []
+        files = [file for file in self.listed(spark, self.paths) or () if file.url in urls]
+        late, bookmark = late_lines(plan, files, self._waiting, self.is_complete_line)
+        slices = []
+        for low, parts in late.items():
+            rows = self.rows_of_parts(spark, parts, rules, struct)
+            own = replace(plan, start_value=low, end_value=plan.start_value, null_keys=False)
+            slices.append(planned_slice(rows, own))
+        empty = spark.createDataFrame([], struct).select(*map(col, plan.columns))
+        return [*slices, Slice(empty, bookmark=bookmark)]
 
     def rows_of_parts(
         self,
@@ -338,6 +360,7 @@ class FileSource(DriverFiles, ABC):
             )
             return {}
         if plan is not None:
+            self._waiting = ends
             log_waiting(plan, list(ends))
         return ends
 

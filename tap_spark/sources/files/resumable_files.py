@@ -54,6 +54,8 @@ RANGE_BYTES = 16 * 1024**2
 INSPECTION_THREADS = 16
 """Files that are inspected at the same time."""
 FILES = "files"
+WAITING, LOW = "waiting_lines", "replication_key_value"
+"""The files with a line that waits, and above which key it counts, in bookmarks of a key."""
 _AGAIN = "stream '%s': file '%s' was {} since the last run: reading it again as a whole"
 _WARNINGS = {
     FileChange.TRUNCATED: _AGAIN.format("truncated"),
@@ -71,8 +73,8 @@ def read_positions(plan: StreamPlan) -> dict[str, FilePosition]:
     Raises:
         SourceError: The state is invalid.
     """
-    files = plan.bookmark.get(FILES) or {}
     try:
+        files = plan.bookmark.get(FILES) or {}
         return {url: FilePosition.from_json(position) for url, position in files.items()}
     except (ValueError, AttributeError) as error:
         raise SourceError(
@@ -293,6 +295,34 @@ def log_waiting(plan: StreamPlan, urls: Sequence[str]) -> None:
             len(urls),
             plain_path(urls[0]),
         )
+
+
+def late_lines(
+    plan: StreamPlan, files: Sequence[ListedFile], ends: Mapping[str, int], is_whole: IsWhole
+) -> tuple[dict[Any, list[FilePart]], dict[str, Any]]:
+    """Return lines that waited in the last run, by the key above which they count, and what waits.
+
+    Keys of such lines may be below the bookmark, which is of the rows that were sent.
+    """
+    waited = plan.bookmark.get(WAITING) or {}
+    positions = read_positions(replace(plan, bookmark={FILES: waited}))
+    late: dict[Any, list[FilePart]] = {}
+    waiting = {}
+    for file in files:
+        url, low, end = file.url, plan.start_value, ends.get(file.url)
+        file_range = plan_range(file, positions[url]) if url in positions else None
+        if file_range is not None:
+            start, before = file_range.start, waited[url].get(LOW)
+            stop = complete_end(url, start, file.size, is_whole) if end is None else end
+            low = low if stop > start else before
+            if stop > start and plan.start_value is not None:
+                late.setdefault(before, []).append((url, start, stop))
+                if text := _WARNINGS.get(file_range.change):
+                    log.warning(text, plan.stream, plain_path(url))
+        if end is not None:
+            position = FilePosition(end, file.size, file.mtime, fingerprint(url, end))
+            waiting[url] = {**position.to_json(), LOW: low}
+    return late, {WAITING: waiting}
 
 
 def _bookmark(plan: StreamPlan, positions: Mapping[str, FilePosition]) -> dict[str, Any]:

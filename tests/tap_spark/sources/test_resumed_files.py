@@ -15,9 +15,11 @@ from tap_runs import read_all, stream
 from shared.errors import SourceError
 from tap_spark.config import TapConfig
 from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.files import resumable_files
 from tap_spark.sources.formats import FixedColumn
 from tap_spark.sources.source_failures import source_error
+from tap_spark.state.bookmarks import advance, advance_positions, finish_stream
 
 pytestmark = pytest.mark.spark
 
@@ -136,6 +138,51 @@ def test_a_line_without_end_waits(
     actual = run()
     assert sorted(line for row in actual for line in map(str, row.values())) == sorted(after)
     assert run() == []
+
+
+@pytest.mark.parametrize(
+    "kind", [case[0] for case in LINES if "options" not in case[-1] and case[0] != "text"]
+)
+def test_a_line_that_waits_is_read_though_its_key_is_below_the_bookmark(
+    spark, tmp_path, caplog, kind
+):
+    def lines(*numbers):
+        form = {"csv": "{},{}", "json": '{{"id":{},"n":{}}}', "fixed_width": "{:2} {:2}"}[kind]
+        return "\n".join(form.format(n, n) for n in numbers)
+
+    head, end = "id,n\n" if kind == "csv" else "", "\n"
+    path, other = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
+    path.write_text(head + lines(10) + end)
+    more = {"columns": COLUMNS} if kind == "fixed_width" else {}
+    config = stream(kind, str(tmp_path), replication_key="n", key_properties=("id",), **more)
+    catalog = catalog_for(spark, TapConfig(streams=(config,)))
+    (plan,) = plan_streams(TapConfig(streams=(config,)), catalog, None, 1)
+    state = {}
+
+    def ids(text=None, file=path):
+        nonlocal state
+        if text is not None:
+            with file.open("a") as stream:
+                stream.write(text)
+        actual, slices = read_all(spark, config, catalog=catalog, state=state)
+        for piece in slices:
+            state = advance_positions(plan, piece.bookmark or {}, state)
+        newest = max((row["n"] for row in actual), default=None)
+        state = finish_stream(advance(state, plan, newest, ordered=False), plan)
+        return sorted(row["id"] for row in actual)
+
+    assert ids(lines(2)[:-1]) == [10]
+    assert ids() == [10]
+    assert ids(head + lines(12, 11)[:-1], other) == [10, 12]
+    # Bounds are those of the run that a line waited in first.
+    assert ids(lines(2)[-1:] + end + lines(8) + end + lines(3)[:-1]) == [2, 8, 12]
+    assert ids(lines(11)[-1:] + end + lines(1) + end, other) == [11, 12]
+    assert ids(lines(3)[-1:] + end + lines(13, 9)[:-1]) == [12, 13]
+    path.write_text(head + lines(4, 12, 9) + end)
+    with caplog.at_level(logging.WARNING):
+        assert ids() == [12]
+    assert "was truncated since the last run: reading it again" in caplog.text
+    assert state["bookmarks"]["s"]["waiting_lines"] == {}
 
 
 def test_lines_that_never_end_are_read_at_once_on_demand(spark, tmp_path):
