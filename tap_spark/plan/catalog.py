@@ -24,7 +24,7 @@ SPARK_SCHEMA = "spark-schema"
 REDISCOVER = "run --discover again, or correct the catalog"
 _FLAGS = ("selected", "selected-by-default")
 _TEXTS = ("stream", "replication_key", "replication-key", SPARK_SCHEMA)
-_NAMES = ("key_properties", "table-key-properties", "valid-replication-keys")
+_NAMES = ("key_properties", "table-key-properties", "view-key-properties", "valid-replication-keys")
 _INCLUSIONS = ("available", "automatic", "unsupported")
 
 

@@ -245,8 +245,8 @@ def _plan(
     whole = method is Method.FULL_TABLE
     resume = Resume.NOTHING if whole else _resume(method, key, stream)
     # The catalog is newer than the settings: users edit it, and Meltano adds to its metadata.
-    own_keys = root.get("table-key-properties") or entry.get("key_properties")
-    keys = tuple(own_keys or stream.key_properties or ())
+    own_keys = root.get("table-key-properties") or root.get("view-key-properties")
+    keys = tuple(own_keys or entry.get("key_properties") or stream.key_properties or ())
     selected = catalogs.selected_schema(entry)
     typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
     columns = _columns(selected, root)
@@ -291,8 +291,18 @@ def _method(entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamCon
         or ("INCREMENTAL" if _replication_key(entry, root, stream) else "FULL_TABLE")
     )
     where = Where(stream=stream.name)
-    own = entry.get("replication_method")
-    if own and own != word:
+    own, key = entry.get("replication_method"), root.get("replication-key")
+    discovered = "INCREMENTAL" if stream.replication_key else "FULL_TABLE"
+    is_discovered = word == (stream.replication_method or discovered)
+    if key not in (None, stream.replication_key) and word == Method.FULL_TABLE.value:
+        _log.warning(
+            "stream '%s': the catalog's replication key '%s' has no effect with FULL_TABLE: set "
+            "'replication-method' to INCREMENTAL in the metadata",
+            stream.name,
+            key,
+        )
+    # Who chooses another method in the metadata need not change the own field, too.
+    if own and own != word and is_discovered:
         _log.warning(
             "stream '%s': using the replication method %s of the catalog's metadata, not %s of its "
             "'replication_method': set 'replication-method' in the metadata",

@@ -58,6 +58,19 @@ def test_a_method_that_the_metadata_contradict_is_told(caplog):
     assert "set 'replication-method' in the metadata" in caplog.text
 
 
+def test_a_choice_in_the_metadata_is_told_if_it_has_no_effect(caplog):
+    words = {"replication-key": "z", "view-key-properties": ["name"]}
+    (created,) = plan(edit=lambda _, root: root.update(words))
+    assert (created.method, created.key_properties) == (Method.FULL_TABLE, ("name",))
+    assert "the catalog's replication key 'z' has no effect with FULL_TABLE" in caplog.text
+    caplog.clear()
+    words["replication-method"] = "INCREMENTAL"
+    (created,) = plan(edit=lambda _, root: root.update(words))
+    assert (created.method, created.replication_key) == (Method.INCREMENTAL, "z")
+    plan(replication_key="z", replication_method="FULL_TABLE")
+    assert caplog.text == ""
+
+
 def test_failures_of_streams_can_be_reported():
     streams = [StreamConfig(name=name, format="csv", path="x") for name in ("a", "b")]
     entries = [build_entry(name, STRUCT) for name in ("a", "c", "b")]
