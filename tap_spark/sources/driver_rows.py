@@ -22,7 +22,7 @@ from shared.formats.arrow_types import holds, struct_to_arrow
 from shared.formats.date_numbers import moment_text
 from shared.formats.json_text import Number, json_text
 from shared.formats.record_text import PLAIN_SCALE, is_plain_type
-from shared.formats.typed_rows import as_json_value
+from shared.formats.typed_rows import as_json_value, plain_values
 from tap_spark.sources.frame_helpers import prune
 from tap_spark.sources.record_arrays import (
     LEAST_OF_JAVA,
@@ -181,9 +181,6 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
     """Return the JSON text of rows in the types of `shared.formats.arrow_types`.
 
     Their columns are of plain types, and of structs and arrays of them.
-
-    Raises:
-        OverflowError: A date or time inside of a value is not of the years 1 to 9999.
     """
     ready = frozenset(n for n, field in enumerate(struct) if not is_plain_type(field.dataType))
     columns = [
@@ -195,7 +192,7 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
 
 def _value_texts(values: pa.Array, dtype: T.DataType) -> Iterator[str | None]:
     spelled = _spelled if holds(dtype, (T.DoubleType, T.DecimalType)) else as_json_value
-    for value in values.to_pylist():
+    for value in plain_values(values):
         yield None if value is None else json_text(spelled(value))
 
 

@@ -13,30 +13,36 @@ it without Spark; what only Spark can do, such as an order, has the same rows in
 
 from __future__ import annotations
 
+import math
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import date, datetime, time, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from shared.engine.engine import Engine, Work
 from shared.errors import SingerSparkError, first_line
+from shared.formats.arrow_types import struct_to_arrow, with_parts
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.source_failures import row_failure, source_error
 from tap_spark.state.stream_plans import DriverRows, RowForm, StreamPlan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 ROWS = 1000
 """Dictionaries that become one Arrow batch."""
 _ARROW_ROWS = 10_000
+_OTHER_HINT = "Spark has no such type: give text, or one that Spark has"
 _SIMPLE_HINT = "give columns of other types by a pyarrow.Schema"
 
 
@@ -116,24 +122,31 @@ class RowSource(FrameSource):
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches of all columns, in the columns' types."""
-        import pyarrow as pa  # noqa: PLC0415
-
-        from shared.formats.arrow_types import struct_to_arrow  # noqa: PLC0415
-
         schema, waiting = struct_to_arrow(self._struct), list[Mapping[str, Any]]()
         for item in self.rows(request):
             if isinstance(item, pa.RecordBatch | pa.Table):
                 yield from _typed(_batch_of(waiting, schema), schema)
                 waiting = []
                 table = item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
+                self._check_names(table.schema.names, request)
                 for batch in table.to_batches(_ARROW_ROWS):
-                    yield from _typed(batch, schema)
+                    columns = dict(zip(table.schema.names, batch.columns, strict=True))
+                    yield from _typed(columns, schema)
                 continue
             waiting.append(item)
             if len(waiting) >= ROWS:
                 yield from _typed(_batch_of(waiting, schema), schema)
                 waiting = []
         yield from _typed(_batch_of(waiting, schema), schema)
+
+    def _check_names(self, names: list[str], request: Request) -> None:
+        """Refuse Arrow columns of one name, and other names instead of those that are wanted."""
+        columns, wanted = self._struct.names, set(request.columns) - set(names)
+        for name in names:
+            if name in columns and names.count(name) > 1:
+                raise _failure(f"rows() has two columns {name!r}")
+            if name not in columns and wanted:
+                raise _failure(f"rows() has a column {name!r}, and lacks {min(wanted)!r}")
 
     def _explained(self, request: Request) -> Iterator[pa.RecordBatch]:
         batches = self._guarded(lambda: iter(self.batches(request)))
@@ -152,8 +165,6 @@ class RowSource(FrameSource):
 
     @cached_property
     def _struct(self) -> StructType:
-        import pyarrow as pa  # noqa: PLC0415
-        from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
         from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
         from tap_spark.sources.files.text_types import simple_ddl  # noqa: PLC0415
@@ -165,8 +176,7 @@ class RowSource(FrameSource):
             return StructType(columns.fields)
         columns = self._guarded(self.columns)
         if isinstance(columns, pa.Schema):
-            kinds = {f.name: from_arrow_type(f.type, prefer_timestamp_ntz=True) for f in columns}
-            return StructType([StructField(name, kind, True) for name, kind in kinds.items()])
+            return StructType([StructField(f.name, self._type_of(f), True) for f in columns])
         fields = []
         for name, kind in columns.items():
             column = simple_ddl(f"c {kind}")
@@ -174,6 +184,18 @@ class RowSource(FrameSource):
                 raise self.error(f"columns(): '{name}' has the type '{kind}'", _SIMPLE_HINT)
             fields.append(StructField(name, column.fields[0].dataType, True))
         return StructType(fields)
+
+    def _type_of(self, field: pa.Field) -> DataType:
+        from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
+
+        from tap_spark.sources.files.arrow_parquet import storage_type  # noqa: PLC0415
+
+        for kind in (field.type, storage_type(field.type)):
+            # Also `PySparkTypeError`.
+            with suppress(TypeError):
+                if kind is not None and not pa.types.is_decimal256(kind):
+                    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+        raise self.error(f"columns(): '{field.name}' has the type '{field.type}'", _OTHER_HINT)
 
 
 @dataclass(frozen=True)
@@ -200,12 +222,8 @@ def _batch_of(rows: list[Mapping[str, Any]], schema: pa.Schema) -> dict[str, lis
     return {name: [row.get(name) for row in rows] for name in schema.names} if rows else {}
 
 
-def _typed(columns: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _typed(columns: Mapping[str, Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the columns in the types of a schema, as one batch; nothing for no rows."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    if not isinstance(columns, dict):
-        columns = dict(zip(columns.schema.names, columns.columns, strict=True))
     if not columns:
         return
     count = len(next(iter(columns.values())))
@@ -218,20 +236,82 @@ def _typed(columns: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _array(name: str, values: Any, kind: pa.DataType) -> pa.Array:
-    """Convert values to a type; texts as JSON has them."""
-    import pyarrow as pa  # noqa: PLC0415
-
+    """Convert values to a type, each to one that is equal; texts as JSON has them."""
     try:
         if isinstance(values, pa.Array):
-            return values.cast(kind)
+            return _cast(values, kind)
         is_text = any(isinstance(value, str) for value in values)
         # Arrow takes texts for binary columns as they are, beside bytes.
         of_any = pa.types.is_string(kind) or pa.types.is_nested(kind) or pa.types.is_binary(kind)
         if is_text and not of_any:
-            return pa.array(map(_text, values), pa.string()).cast(kind)
-        return pa.array(values, kind)
+            return _cast(pa.array(map(_text, values), pa.string()), kind)
+        array = pa.array(values, kind)
+        # Beyond the year 9999 only by a time zone.
+        with suppress(OverflowError):
+            for value, other in zip(values, array.to_pylist(), strict=True):
+                if (isinstance(other, list) or value != other) and not _is_same(value, other):
+                    raise pa.ArrowInvalid(f"{value!r} would be {other!r}")
+        return array
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _failure(f"column '{name}' is not {kind}: {first_line(error)}") from error
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Return whether a value of Python is the one that Arrow has made of it."""
+    if isinstance(other, dict):
+        fields = dict(value)
+        return fields.keys() <= other.keys() and all(
+            _is_same(fields.get(k), other[k]) for k in other
+        )
+    if isinstance(other, list | tuple):
+        return all(map(_is_same, value.items() if isinstance(value, Mapping) else value, other))
+    if isinstance(value, date) and isinstance(other, date):
+        return _moment(value) == _moment(other)
+    if isinstance(other, float):
+        # `float` columns round; nothing finite becomes infinite.
+        return math.isfinite(value) == math.isfinite(other)
+    if isinstance(value, str) != isinstance(other, str):
+        value, other = (v.encode() if isinstance(v, str) else v for v in (value, other))
+    return bool(value == other)
+
+
+def _moment(value: date) -> datetime:
+    moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values in another type.
+
+    Raises:
+        pa.ArrowException: A value would change, also if Arrow's cast lets it, or a field be lost.
+    """
+    own, is_ = values.type, pa.types
+    if own.equals(kind):
+        return values
+    if is_.is_struct(own) and is_.is_struct(kind):
+        if others := {field.name for field in own} - {field.name for field in kind}:
+            raise pa.ArrowInvalid(f"it lacks the field {min(others)!r}")
+    elif is_.is_list(kind) and not is_.is_list(own):
+        values = pc.cast(values, pa.list_(own.value_field))
+    whole = with_parts(values, kind, lambda part, wanted, _: _cast(part, wanted))
+    if whole is not None:
+        return whole
+    values = values.dictionary_decode() if is_.is_dictionary(own) else values
+    result = pc.cast(values, kind)
+    if is_.is_string(values.type) or is_.is_large_string(values.type):
+        is_odd = pc.match_substring_regex(values, "[xX]") if is_.is_integer(kind) else None
+        if is_.is_floating(kind):
+            named = pc.match_substring(values, "inf", ignore_case=True)
+            is_odd = pc.and_not(pc.is_inf(result), named)
+    elif is_.is_floating(kind) and is_.is_floating(values.type):
+        is_odd = pc.and_(pc.is_inf(result), pc.is_finite(values))
+    else:
+        is_odd = pc.not_equal(pc.cast(result, values.type), values)
+    if is_odd is not None and pc.any(is_odd).as_py():
+        where = pc.index(is_odd, True).as_py()
+        raise pa.ArrowInvalid(f"{values[where]} would be {result[where]}")
+    return result
 
 
 def _text(value: Any) -> str | None:

@@ -103,7 +103,7 @@ def arrow_struct(
         if twice:
             raise NoCommonTypeError(f"column '{twice[0]}' is there twice in '{url}'")
         for field in schema:
-            own = _storage(field.type)
+            own = storage_type(field.type)
             both = own if own is None else _merged(kinds.get(field.name, pa.null()), own)
             other = spelled.setdefault(field.name.lower(), field.name)
             if other != field.name and not case_sensitive:
@@ -315,21 +315,21 @@ def _is_uuid(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
 
 
-def _storage(kind: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911
+def storage_type(kind: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911
     """Return the type of Spark's that keeps all values of a type; None if there is none."""
     is_ = pa.types
     if kind in _WIDER or kind in _DIGITS or is_.is_null(kind):
         return _WIDER.get(kind, kind)
     if is_.is_struct(kind):
-        fields = [(f.name, _storage(f.type)) for f in kind]
+        fields = [(f.name, storage_type(f.type)) for f in kind]
         return None if any(part is None for _, part in fields) else pa.struct(fields)
     if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
-        value = _storage(kind.value_type)
+        value = storage_type(kind.value_type)
         return None if value is None else pa.list_(pa.field("element", value))
     if is_.is_map(kind):
-        return _map_of(_storage(kind.key_type), _storage(kind.item_type))
+        return _map_of(storage_type(kind.key_type), storage_type(kind.item_type))
     if is_.is_dictionary(kind):
-        return _storage(kind.value_type)
+        return storage_type(kind.value_type)
     if is_.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if is_.is_time(kind) or _is_uuid(kind):

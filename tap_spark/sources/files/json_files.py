@@ -317,13 +317,8 @@ class JsonSource(FileSource):
         readers = [partial(_block_rows, block, rows) for part in parts for block in blocks_of(part)]
         return DriverBlocks(struct_to_arrow(columns), readers)
 
-    def texts_of(
-        self, block: pa.RecordBatch, struct: T.StructType
-    ) -> Iterator[pa.StringArray] | None:
-        try:
-            return records_of_batch(block, struct)
-        except OverflowError:
-            return None
+    def texts_of(self, block: pa.RecordBatch, struct: T.StructType) -> Iterator[pa.StringArray]:
+        return records_of_batch(block, struct)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
         self._check_names(spark, urls)

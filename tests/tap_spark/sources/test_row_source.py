@@ -226,6 +226,69 @@ def test_errors_are_one_line(
         assert f"{module}.py', line {line - 1}" in str(caught.value)
 
 
+def one(kind: str | pa.DataType, value: Any) -> list[Any]:
+    """Return what a source makes of a value, or of an Arrow table, in a column `a`."""
+
+    class One(RowSource):
+        def columns(self) -> Any:
+            return {"a": kind} if isinstance(kind, str) else pa.schema([("a", kind)])
+
+        def rows(self, request: Request) -> Any:
+            yield value if isinstance(value, pa.Table) else {"a": value}
+
+    batches = One(stream("a.B")).batches(Request(("a",)))
+    return [row["a"] for batch in batches for row in batch.to_pylist()]
+
+
+NOON = datetime(2020, 1, 1, 12)
+STRUCT = pa.struct([("x", pa.int64()), ("day", pa.date32())])
+PRECISE = Decimal("0.1234567890123456789")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("bigint", 1.5), ("bigint", "0x10"), ("date", NOON), ("double", "1e400"),
+        ("double", PRECISE), (pa.float32(), 1e300), (pa.list_(pa.date32()), [NOON]),
+        (STRUCT, {"x": 1, "q": 5}), (STRUCT, {"x": 1, "day": NOON}),
+        (pa.map_(pa.string(), pa.int64()), {"k": 1.5}),
+        ("date", pa.table({"a": [NOON]})), ("boolean", pa.table({"a": [7]})),
+        ("double", pa.table({"a": [PRECISE]})), (pa.float32(), pa.table({"a": [1e300]})),
+        (pa.list_(pa.date32()), pa.table({"a": [[NOON]]})),
+        (STRUCT, pa.table({"a": [{"x": 1, "q": 5}]})),
+        ("bigint", pa.table([[1], [2]], names=["a", "a"])), ("bigint", pa.table({"A": [1]})),
+    ],
+)  # fmt: skip
+def test_values_and_columns_that_would_change(kind: str | pa.DataType, value: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"would be|'[aA]'|\b[aA]\b"):
+        one(kind, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("bigint", 1.0, 1), ("date", datetime(2020, 1, 1), date(2020, 1, 1)),
+        ("timestamp", NOON, NOON.replace(tzinfo=UTC)), ("double", "Infinity", float("inf")),
+        (pa.float32(), 0.5, 0.5), (STRUCT, {"x": 1}, {"x": 1, "day": None}),
+        (pa.map_(pa.string(), pa.int64()), {"k": 1}, [("k", 1)]), (pa.binary(), "ab", b"ab"),
+        (pa.list_(pa.int64()), (1, 2), [1, 2]), (pa.uint64(), 2**64 - 1, Decimal(2**64 - 1)),
+        (pa.float16(), 1.5, 1.5), (pa.date64(), date(2020, 1, 1), date(2020, 1, 1)),
+        (pa.string_view(), "x", "x"), (pa.uint8(), pa.table({"a": pa.array([7], pa.uint8())}), 7),
+        ("string", pa.table({"a": pa.array(["x"]).dictionary_encode()}), "x"),
+        (pa.list_(pa.int32()), pa.table({"a": pa.array([[1]], pa.large_list(pa.int64()))}), [1]),
+        (pa.float32(), pa.table({"a": [float("nan")]}).slice(1), None),
+    ],
+)  # fmt: skip
+def test_values_in_other_types(kind: str | pa.DataType, value: Any, expected: Any) -> None:
+    assert one(kind, value) == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.run_end_encoded(pa.int32(), pa.int8())])
+def test_types_that_spark_lacks(kind: pa.DataType) -> None:
+    with pytest.raises(SourceError, match=r"columns\(\): 'a' has the type"):
+        one(kind, None)
+
+
 @pytest.mark.parametrize(
     ("columns", "text"),
     [({"id": "variant"}, "'id' has the type 'variant'"), ({}, "the source has no columns")],
