@@ -128,10 +128,9 @@ def local_cores(settings: SparkSettings) -> int:
 
 def with_cores(settings: SparkSettings, waiting: int) -> SparkSettings:
     """Return settings with cores of their own for tasks that wait, on this machine alone."""
-    cores, failures = local_cores(settings), settings.master.partition(",")[2].rstrip("]")
-    master = f"local[{cores + waiting}{',' * bool(failures)}{failures}]"
+    cores = local_cores(settings)
     conf = {"spark.default.parallelism": str(cores), **settings.conf, WAITING: str(waiting)}
-    return replace(settings, master=master, conf=conf)
+    return replace(settings, master=f"local[{cores + waiting}]", conf=conf)
 
 
 def executor_python(conf: Mapping[str, str], environ: Mapping[str, str]) -> str:
@@ -183,7 +182,10 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
     if SCHEDULES in settings.conf:
         conf |= NO_CODE
     conf |= settings.conf
-    conf["spark.master"] = settings.remote or settings.master
+    conf["spark.master"] = place = settings.remote or settings.master
+    if is_one_process(place):
+        # One attempt for a task, also with `local[4,3]`: a second one would send rows again.
+        conf["spark.master"] = re.sub(r"\s*,.*\]", "]", place)
     return conf
 
 

@@ -213,17 +213,22 @@ class Spool:
 
 
 def check_complete(count: int, expected: int, what: str) -> None:
-    """Check that nothing was lost between executors, which counted, and this process, which read.
+    """Check what executors have counted against what this process has read.
 
-    There may be more than expected, if a task was retried. `what` is their name in the message,
-    with placeholders for the numbers lost and expected.
+    Args:
+        what: Their name in the message, with placeholders for the numbers of it and expected.
 
     Raises:
-        SourceError: Some are missing.
+        SourceError: Some were lost, or came twice from a task that was retried.
     """
     if count < expected:
         raise SourceError(
             f"{what.format(expected - count, expected)} were lost in the spool folder",
             where=Where(setting="spool.root"),
             hint="do not remove files there; run again",
+        )
+    if count > expected:
+        raise SourceError(
+            f"{what.format(count - expected, expected)} came twice: Spark has retried a task",
+            hint="run again; set spark.task.maxFailures to 1",
         )

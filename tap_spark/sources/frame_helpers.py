@@ -52,7 +52,7 @@ def rank_column(key: Column) -> Column:
     zone = F.when((zone == "") | (F.upper(zone) == "Z"), F.lit("+00:00")).otherwise(
         F.concat(F.substring(zone, 1, 3), F.lit(":"), F.substring(zone, -2, 2))
     )
-    moment = try_cast(F.concat(day, F.lit("T"), clock, zone), "timestamp")
+    moment = try_cast(F.concat(day, F.lit("T"), clock, zone), "timestamp_ltz")
     shifted = F.unix_seconds(moment) + F.lit(MOMENT_SHIFT)
     as_moment = F.concat(
         F.lit(MOMENT_CLASS), F.lpad(shifted.cast("string"), 13, "0"), F.rpad(fraction, 9, "0")
@@ -236,7 +236,7 @@ def with_deleted_at(
     What a target has written as deleted, or a tap as a deletion, stays so.
     """
     if DELETED_AT in frame.columns:
-        deleted_at = F.coalesce(deleted_at, col(DELETED_AT).cast("timestamp"))
+        deleted_at = F.coalesce(deleted_at, col(DELETED_AT).cast("timestamp_ltz"))
     kept = [name for name in frame.columns if name not in (*helpers, DELETED_AT)]
     return frame.select(*map(col, kept), deleted_at.alias(DELETED_AT))
 

@@ -250,7 +250,8 @@ def _without_driver(text: str, where: Where) -> SourceError | None:
 
 
 BEGIN, END = "[tap-spark]", "[/tap-spark]"
-_MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
+# A plan, which some errors show, has the marks around columns.
+_MARKED = re.compile(re.escape(BEGIN) + r"(\{.*?)" + re.escape(END), re.DOTALL)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*(.*)")
 _FILE = re.compile(r"reading file (\S.*?)\.\s+SQLSTATE|Path does not exist: (\S+?)\.? SQLSTATE")
 _VALUE = re.compile(r"The value '(.*?)' of the type \S+ cannot be cast to \"(\w+)", re.DOTALL)
@@ -280,6 +281,11 @@ HINTS = {
     "FAILED_READ_FILE.FILE_NOT_EXIST": "it was deleted during the run, or with old versions of the "
     "table: with LOG_BASED remove the stream's bookmark to read it from the start",
     "FAILED_READ_FILE": "the file is damaged, or not of the stream's format and schema",
+}
+_TEXT_HINTS = {
+    "spark.driver.maxResultSize": "raise it and spark.driver.memory, or send BATCH messages",
+    "Could not serialize object": "executors get a module by value: make locks and connections "
+    "of it inside of rows()",
 }
 
 
@@ -414,6 +420,7 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
     is_missing = any(sign in text for sign in MISSING_FILE)
     hint = HINTS.get(condition) or HINTS.get(condition.split(".")[0], "")
     hint = hint or (SHARED_FOLDER if is_missing else "")
+    hint = hint or next((hint for sign, hint in _TEXT_HINTS.items() if sign in text), "")
     return SourceError(
         f"Spark cannot read it: {reason}"[:SHOWN],
         where=Where(stream=stream, file=plain_path(path) if path else None),

@@ -268,9 +268,9 @@ def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
         hint="set 'key_format'",
     )
     deleted_at = (
-        F.when(F.col("is_empty") & has_no_key, failure.cast("timestamp"))
+        F.when(F.col("is_empty") & has_no_key, failure.cast("timestamp_ltz"))
         .when(F.col("is_empty"), F.col("timestamp"))
-        .otherwise(deleted_at.cast("timestamp"))
+        .otherwise(deleted_at.cast("timestamp_ltz"))
     )
     rows = parsed.select(*kept, _KEY, row.alias(_VALUE), deleted_at.alias(AT))
     return rows.select(*_columns(layout), AT, F.col("offset").alias(OFFSET))

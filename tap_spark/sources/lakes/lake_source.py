@@ -54,7 +54,7 @@ _COUNT, _COPY, _HAS_NEW, _TEXT = (
 
 def with_commit_columns(frame: DataFrame, order: Column, old: Column, at: Column) -> DataFrame:
     return frame.select(
-        "*", order.cast("long").alias(ORDER), old.alias(OLD), at.cast("timestamp").alias(AT)
+        "*", order.cast("long").alias(ORDER), old.alias(OLD), at.cast("timestamp_ltz").alias(AT)
     )
 
 
@@ -314,7 +314,7 @@ class LakeSource(ABC, Generic[P]):
         """Return every row of the pinned version, none of them deleted."""
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
         count = None if self.stream.options else self.counted_rows(pinned)
-        none_deleted = F.lit(None).cast("timestamp")
+        none_deleted = F.lit(None).cast("timestamp_ltz")
         records = with_deleted_at(self.rows(spark, pinned, want), none_deleted)
         return Slice(records, mark, told_rows=count)
 

@@ -44,7 +44,7 @@ def test_java_only_schedules_if_it_does_for_both() -> None:
 
 @pytest.mark.parametrize(
     ("master", "both"),
-    [("local[2]", "local[4]"), ("local", "local[3]"), ("local[2, 3]", "local[4, 3]")],
+    [("local[2]", "local[4]"), ("local", "local[3]"), ("local[2, 3]", "local[4]")],
 )
 def test_tasks_that_wait_hold_no_core_of_others(master: str, both: str) -> None:
     settings = joined(replace(PLAIN, master=master), PLAIN, waiting=2)

@@ -90,6 +90,12 @@ def test_a_local_spark_asks_for_authentication(settings: dict[str, str]) -> None
     assert asked["spark.authenticate"] == "false"
 
 
+@pytest.mark.parametrize("master", ["local[4,2]", "local[4, 12]"])
+def test_tasks_on_one_machine_run_once(master: str) -> None:
+    """Rows of a failed attempt may have been sent."""
+    assert session_conf(SparkSettings(master=master))["spark.master"] == "local[4]"
+
+
 @pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "local[x]", "spark://h:7077", "yarn"])
 def test_a_cluster_has_its_own_authentication(master: str) -> None:
     assert "spark.authenticate" not in session_conf(SparkSettings(master=master))

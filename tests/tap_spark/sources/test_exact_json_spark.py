@@ -268,9 +268,15 @@ ORDERED = [
 ]
 
 
-def test_texts_have_the_order_of_their_values(spark):
+@pytest.mark.parametrize("kind", ["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])
+def test_texts_have_the_order_of_their_values(spark, kind):
+    """Also if users want times without zone."""
+    spark.conf.set("spark.sql.timestampType", kind)
     frame = spark.createDataFrame([(text,) for text in ORDERED], "k string")
-    ranks = [row.rank for row in frame.select(rank_column(frame.k).alias("rank")).collect()]
+    try:
+        ranks = [row.rank for row in frame.select(rank_column(frame.k).alias("rank")).collect()]
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
     assert ranks == [text_rank(text) for text in ORDERED]
     assert ranks == sorted(ranks)
 

@@ -53,6 +53,24 @@ def test_python_code_of_the_programs_is_not_user_code(frames: str) -> None:
     assert "the source's own code" not in shown(HEAD, frames, "ValueError: b")
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("1 tasks (2.0 GiB) is bigger than spark.driver.maxResultSize (1 GiB)", "BATCH"),
+        ("Could not serialize object: TypeError: cannot pickle 'lock' object", "rows()"),
+    ],
+)
+def test_hints_by_text(text: str, hint: str) -> None:
+    assert hint in source_error("s", RuntimeError(text)).hint
+
+
+def test_marks_in_a_plan_are_no_rows() -> None:
+    """Columns that raise our errors are a part of what Spark shows."""
+    columns = "raise_error([tap-spark], to_json(a), [/tap-spark])"
+    plan = f"[DATATYPE_MISMATCH] It is not.;\n'Project [{columns}]"
+    assert shown(plan) == "stream 's': Spark cannot read it: It is not."
+
+
 def test_names_in_a_plan_are_not_conditions() -> None:
     text = shown(
         "[TABLE_OR_VIEW_NOT_FOUND] The table or view `A` cannot be found. Verify it.\n"
