@@ -127,7 +127,7 @@ class RecordValidator:
         rest = {**rest, "additionalProperties": True, "required": []}
         self._beside = self._validator.evolve(schema=rest)
         self.closed = self._screen.closed or not self._is_open
-        self.idle = not (self._plan.checked or self._plan.judged or self._plan.whole or self.closed)
+        self.idle = not (self._plan.checked or self._plan.everywhere or self.closed)
 
     def facts(
         self,

@@ -286,6 +286,11 @@ ROOTS: list[dict[str, Any]] = [
     {"properties": {"a": {"type": ["object", "null"], "properties": OBJECT,
                           "additionalProperties": False}}},
 ]  # fmt: skip
+ALL_NULLABLE = {"a": {"type": ["integer", "null"]}, "b": {"type": ["string", "null"]}}
+"""Properties of which the screen checks nothing."""
+ROOTS += [
+    {**root, "properties": ALL_NULLABLE} for root in ROOTS if root.get("properties") is OBJECT
+]
 
 RECORDS = (
     "{}", '{"a":1}', '{"a":null}', '{"b":null}', '{"b":"x"}', '{"a":1,"b":"x"}', '{"a":1,"c":1}',
