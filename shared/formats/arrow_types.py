@@ -250,7 +250,14 @@ def _conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type.equals(kind):
         return array
     whole = with_parts(array, kind, lambda part, own, _: _conform_array(part, own))
-    return array.cast(kind) if whole is None else whole
+    if whole is not None:
+        return whole
+    cast = array.cast(kind)
+    is_narrower = pa.types.is_float32(kind) and pa.types.is_float64(array.type)
+    # Arrow checks casts for overflow, but not this one.
+    if is_narrower and not pc.is_inf(cast).equals(pc.is_inf(array)):
+        raise pa.ArrowInvalid("a double is out of range for a float")
+    return cast
 
 
 def with_parts(

@@ -21,6 +21,7 @@ UTC = timezone.utc
 INTEGER = {"type": ["integer", "null"]}
 STRING = {"type": ["string", "null"]}
 NUMBER = {"type": ["number", "null"]}
+FLOAT = {"type": ["number", "null"], "x-spark-type": "float"}
 AT = {"type": ["string", "null"], "format": "date-time"}
 TIME = {"type": ["string", "null"], "format": "time", "x-spark-type": "time(6)"}
 DECIMAL = {"type": ["number", "null"], "x-spark-type": "decimal(5,2)"}
@@ -43,6 +44,7 @@ def read(node: Any, values: Any, *, strict: bool = True, texts: bool = False) ->
         (INTEGER, pa.array([1.0, 2.0]), [1, 2]),
         (NUMBER, pa.array([2**53 + 1]), [float(2**53)]),
         (NUMBER, pa.array([math.inf, 0.1], pa.float64()), [math.inf, 0.1]),
+        (FLOAT, pa.array([math.inf, 0.5, None]), [math.inf, 0.5, None]),
         (NUMBER, pa.array([Decimal("1.10")]), [1.1]),
         (DECIMAL, pa.array([1.1, 2.25]), [Decimal("1.10"), Decimal("2.25")]),
         (DECIMAL, pa.array([Decimal("1.100")]), [Decimal("1.10")]),
@@ -75,6 +77,8 @@ def test_taken(node: Any, values: Any, expected: Any) -> None:
         (INTEGER, [1.5, 1.0], "1.5 is not of type integer"),
         (INTEGER, ["1", None], "'1' is not of type integer"),
         (STRING, [1, None], "1 is not of type string"),
+        (FLOAT, [1e300, math.inf], r"1e\+300 is out of range"),
+        ({"items": FLOAT}, [[0.5, 1e300], [0.5]], r"c\[1\]': 1e\+300 is out of range"),
         (DECIMAL, [Decimal("1.234"), Decimal("1")], "1.234"),
         (AT, ["yesterday", None], "yesterday"),
         ({"type": "boolean"}, [1, 1], "1 is not of type boolean"),
