@@ -39,18 +39,20 @@ class ErrorBudget:
     max_error_share: float | None = None
 
     def error(
-        self, stream: str, records: int, rejected: int, *, at_end: bool
+        self, stream: str, records: int, rejected: int, lines: int = 0, *, at_end: bool
     ) -> RecordError | None:
         """Return the error of a stream that has exceeded its budget, or None.
 
         Args:
             records: Its records so far, rejected ones included.
+            lines: How many of the rejected ones the reader has found. Good records beside them may
+                not be counted yet, so that they are part of the share only at the end.
             at_end: Whether they are all records of the stream.
         """
         share = self.max_error_share if at_end or records >= LEAST_RECORDS else None
         if self.max_errors is not None and rejected > self.max_errors:
             setting, bound = "max_errors", str(self.max_errors)
-        elif share is not None and rejected > share * records:
+        elif share is not None and rejected - lines * (not at_end) > share * records:
             setting, bound = "max_error_share", f"{share:g}"
         else:
             return None
@@ -146,10 +148,22 @@ class Failures:
             return None
         return self.over_budget(stream, at_end=is_over and stream.is_converted)
 
+    def add_line(self, stream: Stream) -> RecordError | None:
+        """Count a line that is no record; return the error of a stream with too many of them."""
+        if stream.has_failed or not stream.is_loaded:
+            return None
+        stream.records += 1
+        stream.rejected += 1
+        stream.rejected_lines += 1
+        error = self.over_budget(stream, at_end=False)
+        if error is not None:
+            stream.rejected -= 1  # It is discarded, and what came before it fits the budget.
+        return error
+
     def over_budget(self, stream: Stream, *, at_end: bool) -> RecordError | None:
         """Return the error of a stream that has too many bad records, or None."""
-        name = stream.schema.stream
-        return self.budget(name).error(name, stream.records, stream.rejected, at_end=at_end)
+        name, lines = stream.schema.stream, stream.rejected_lines
+        return self.budget(name).error(name, stream.records, stream.rejected, lines, at_end=at_end)
 
 
 @dataclass(eq=False)

@@ -269,6 +269,7 @@ class Stream:
         has_failed: Whether the stream has failed, and the others go on.
         records: Its converted records and those that were rejected.
         rejected: How many of them were rejected.
+        rejected_lines: How many of these were lines that are no records.
     """
 
     schema: StreamSchema
@@ -292,6 +293,7 @@ class Stream:
     has_failed: bool = False
     records: int = 0
     rejected: int = 0
+    rejected_lines: int = 0
 
     @property
     def is_converted(self) -> bool:

@@ -420,15 +420,24 @@ class Pipeline:
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
         is_cut = not event.data.endswith(b"\n")
-        stream = self._streams.get(event.stream or "")
-        if stream is None and is_cut and self._streams:
+        stream, over = self._streams.get(event.stream or ""), None
+        if stream is not None:
+            over = self._failures.add_line(stream)
+        elif is_cut and self._streams:
             # Cut before its stream is named: most likely that of the last rows.
             stream = max(self._streams.values(), key=lambda one: one.end.last_line)
         if stream is not None:
             stream.end.add_rejected(event.line, is_cut=is_cut)
-        if not self.keep_dead_letters:
+        # No dead letter is written once the run stops.
+        stops = over is not None and self._has_swaps and not self.goes_on
+        if stops or not self.keep_dead_letters:
             self._act(ev.ReportLine(event))
-            return
+        else:
+            self._bury(event)
+        if stream is not None and over is not None:
+            self._discard_bad(stream, event.line, over)
+
+    def _bury(self, event: ev.LineRejected) -> None:
         self._dead_bytes += len(event.data)
         steps = self._dead.steps
         # Lines join the step that waits, if any; one that runs has its lines.

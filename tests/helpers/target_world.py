@@ -154,11 +154,11 @@ class World:
         self.received.append(Item(stream, ("keys", self.line), 0))
         return self.hear(ev.KeysSeen(stream, PARQUET, (f"k{self.line}",), self.line))
 
-    def bad_line(self) -> list[ev.Action]:
+    def bad_line(self, stream: str | None = None) -> list[ev.Action]:
         self.line += 1
         if self.buries:
             self.received.append(Item("dead letters", self.line, 0))
-        return self.hear(ev.LineRejected(b"x" * 9 + b"\n", self.line, "no JSON"))
+        return self.hear(ev.LineRejected(b"x" * 9 + b"\n", self.line, "no JSON", stream))
 
     def idle(self) -> list[ev.Action]:
         return self.hear(ev.Idle())

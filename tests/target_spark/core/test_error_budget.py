@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from target_world import World, pipeline
 
@@ -14,22 +16,26 @@ from target_spark.core.policies import SizeAndAge
 
 
 @pytest.mark.parametrize(
-    ("budget", "records", "rejected", "at_end", "setting"),
+    ("budget", "records", "rejected", "lines", "at_end", "setting"),
     [
-        (ErrorBudget(), 10, 10, True, None),
-        (ErrorBudget(max_errors=2), 10, 2, True, None),
-        (ErrorBudget(max_errors=2), 10, 3, False, "max_errors"),
-        (ErrorBudget(max_errors=0), 1, 1, False, "max_errors"),
-        (ErrorBudget(max_error_share=0.1), 999, 500, False, None),
-        (ErrorBudget(max_error_share=0.1), 999, 500, True, "max_error_share"),
-        (ErrorBudget(max_error_share=0.1), 1000, 101, False, "max_error_share"),
-        (ErrorBudget(max_error_share=0.1), 1000, 100, True, None),
-        (ErrorBudget(max_error_share=0.0), 0, 0, True, None),
-        (ErrorBudget(3, 0.5), 4, 3, True, "max_error_share"),
+        (ErrorBudget(), 10, 10, 0, True, None),
+        (ErrorBudget(max_errors=2), 10, 2, 0, True, None),
+        (ErrorBudget(max_errors=2), 10, 3, 0, False, "max_errors"),
+        (ErrorBudget(max_errors=0), 1, 1, 0, False, "max_errors"),
+        (ErrorBudget(max_error_share=0.1), 999, 500, 0, False, None),
+        (ErrorBudget(max_error_share=0.1), 999, 500, 0, True, "max_error_share"),
+        (ErrorBudget(max_error_share=0.1), 1000, 101, 0, False, "max_error_share"),
+        (ErrorBudget(max_error_share=0.1), 1000, 100, 0, True, None),
+        (ErrorBudget(max_error_share=0.0), 0, 0, 0, True, None),
+        (ErrorBudget(3, 0.5), 4, 3, 0, True, "max_error_share"),
+        (ErrorBudget(3, 0.5), 4, 3, 3, True, "max_error_share"),
+        (ErrorBudget(3, 0.5), 4000, 4, 4, False, "max_errors"),
+        (ErrorBudget(max_error_share=0.5), 1500, 1300, 700, False, None),
+        (ErrorBudget(max_error_share=0.5), 1500, 1300, 500, False, "max_error_share"),
     ],
 )
-def test_bounds(budget, records, rejected, at_end, setting):
-    error = budget.error("s", records, rejected, at_end=at_end)
+def test_bounds(budget, records, rejected, lines, at_end, setting):
+    error = budget.error("s", records, rejected, lines, at_end=at_end)
     if setting is None:
         assert error is None
         return
@@ -147,3 +153,45 @@ def test_after_failed_work_no_flush_beyond_the_budget_is_begun(rejected):
         w.finish_work()
     assert isinstance(w.clean_up.error, DestinationError)
     assert len(w.emitted) == 2 - rejected
+
+
+@pytest.mark.parametrize(("keeps", "goes_on"), list(product([True, False], repeat=2)))
+def test_lines_that_are_no_records_count(keeps, goes_on):
+    core = pipeline(keep_dead_letters=keeps, goes_on=goes_on)
+    core._failures.budget = lambda _: ErrorBudget(max_errors=1)
+    w = World(core)
+    w.schema("a")
+    w.schema("b")
+    w.bad_line("other")
+    w.records("a")
+    w.bad_line("a")
+    w.state()
+    w.finish_all()
+    w.records("b")
+    w.bad_line("a")
+    if core.wants_input:
+        w.records("a")
+    assert core.wants_input is goes_on
+    w.end()
+    w.finish_all()
+    assert str(w.clean_up.error).count("2 of 2 records were rejected, but `max_errors` is 1")
+    assert w.reported == [3, 5, 8]
+    assert w.durable["dead letters"] == w.reported * keeps
+    assert w.durable["a"] == [4]
+    assert w.durable["b"] == [7] * goes_on
+    assert len(w.emitted) == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "overwrite"), [(ErrorBudget(max_error_share=0), False), (ErrorBudget(0), True)]
+)
+def test_a_stream_of_lines_that_are_no_records(budget, overwrite):
+    core = pipeline(keep_dead_letters=True, overwrite=overwrite)
+    core._failures.budget = lambda _: budget
+    w = World(core, overwrite=overwrite)
+    w.schema("a")
+    w.bad_line("a")
+    assert (w.reported == [2]) is overwrite, "it is a dead letter only if the run goes on"
+    w.end()
+    w.finish_all()
+    assert "1 of 1 records were rejected" in str(w.clean_up.error)
