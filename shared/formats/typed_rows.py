@@ -48,6 +48,7 @@ _NUMERIC = (T.NumericType,)
 _INTERVALS = (T.DayTimeIntervalType, T.YearMonthIntervalType)
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.TimeType)
+_MAPS = (T.MapType,)
 _NANOS = "[ns"
 """Stands in the names of types of nanoseconds, also of nested ones."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -172,6 +173,9 @@ class RowReader:
         convert = (_from_text if self._texts else _from_value)(
             field_.dataType, converter(field_.dataType, self._strict)
         )
+        # A struct has the names of all rows, null where a row lacks one; a map lacks them, too.
+        if self._strict and _types.is_nested(column.type) and "map<" not in str(column.type):
+            convert = _without_nulls(field_.dataType, convert)
         required = self._strict and not field_.nullable
         if _cuts(column, field_.dataType):
             cut.add(field_.name)
@@ -185,6 +189,23 @@ class RowReader:
                 values.append(None)
                 refusals.setdefault(row, str(refused.under(field_.name)))
         return pa.array(values, kind)
+
+
+def _without_nulls(data_type: T.DataType, convert: Convert) -> Convert:
+    """Convert values without the nulls in maps that take none."""
+
+    def less(value: Any, data_type: T.DataType) -> Any:
+        if isinstance(data_type, T.ArrayType) and isinstance(value, list):
+            return [less(item, data_type.elementType) for item in value]
+        if isinstance(data_type, T.StructType) and isinstance(value, dict):
+            types = {field.name: field.dataType for field in data_type}
+            return {k: less(v, types[k]) if k in types else v for k, v in value.items()}
+        if not isinstance(data_type, T.MapType) or not isinstance(value, dict):
+            return value
+        keeps, below = data_type.valueContainsNull, data_type.valueType
+        return {k: less(v, below) for k, v in value.items() if keeps or v is not None}
+
+    return (lambda value: convert(less(value, data_type))) if holds(data_type, _MAPS) else convert
 
 
 def _cuts(column: pa.Array | pa.ChunkedArray, data_type: T.DataType) -> bool:

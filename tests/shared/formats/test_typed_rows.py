@@ -25,6 +25,7 @@ FLOAT = {"type": ["number", "null"], "x-spark-type": "float"}
 AT = {"type": ["string", "null"], "format": "date-time"}
 TIME = {"type": ["string", "null"], "format": "time", "x-spark-type": "time(6)"}
 DECIMAL = {"type": ["number", "null"], "x-spark-type": "decimal(5,2)"}
+LABELS = {"additionalProperties": {"type": "string"}}
 TEXTS = {"type": ["array", "null"], "items": {"type": "string"}}
 
 
@@ -61,6 +62,9 @@ def read(node: Any, values: Any, *, strict: bool = True, texts: bool = False) ->
         ({"type": "string", "contentEncoding": "base64"}, ["AP8="], [b"\x00\xff"]),
         (TEXTS, [["a"], [], None], [["a"], [], None]),
         ({"additionalProperties": INTEGER}, [{"x": 1}], [[("x", 1)]]),
+        (LABELS, [{"x": "1"}, {"y": "2"}], [[("x", "1")], [("y", "2")]]),
+        ({"items": {"properties": {"a": LABELS}}}, [[{"a": {"x": "1"}}, {"a": {"y": "2"}}]],
+         [[{"a": [("x", "1")]}, {"a": [("y", "2")]}]]),
         ({"properties": {"a": STRING, "b": INTEGER}}, [{"b": 1, "z": 2}], [{"a": None, "b": 1}]),
         ({}, [1, None], ["1", None]),
         ({}, [{"x": [1.5, None]}],
@@ -84,6 +88,7 @@ def test_taken(node: Any, values: Any, expected: Any) -> None:
         ({"type": "boolean"}, [1, 1], "1 is not of type boolean"),
         ({"type": "integer", "maximum": 127, "minimum": -128}, [200, 1], "200"),
         (TEXTS, [["a", None], ["b"]], r"\[0\]|\[1\]|null"),
+        (LABELS, pa.array([[("x", None)], []], pa.map_(pa.string(), pa.date32())), "c.x': null"),
     ],
 )
 def test_refused(node: Any, values: Any, reason: str) -> None:
