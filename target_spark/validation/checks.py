@@ -234,10 +234,10 @@ class RowChecker:
 
     def _record(self, stored: pa.Table, source: pa.Table, absent: frozenset[str]) -> Any:
         """Return the record that a row represents, from tables of that row alone."""
-        if self._free_form:
-            return self._validator.decoded(stored.column(0)[0].as_py().encode())
-        values = {k: v for k, v in plain_values(stored)[0].items() if k not in absent}
         raw = {k: v for k, v in plain_values(source)[0].items() if k not in self.names}
+        if self._free_form:
+            return self._shape(stored.column(0)[0].as_py(), raw)
+        values = {k: v for k, v in plain_values(stored)[0].items() if k not in absent}
         return self._shape(values, raw)
 
 

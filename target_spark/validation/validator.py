@@ -141,7 +141,10 @@ class RecordValidator:
 
     def shape(self) -> Shape:
         """Return what makes a record of a stored row."""
-        return Shapes(self.schema, self._validator).of(self.schema, self.struct)
+        shapes = Shapes(self.schema, self._validator)
+        if is_free_form(self.schema):
+            return shapes.of_json(self.schema, False)
+        return shapes.of(self.schema, self.struct)
 
     def slow_keywords(self) -> tuple[str, ...]:
         """Return the keywords for which the library checks every record, with the property."""
@@ -314,12 +317,9 @@ class Shapes:
             ]
         if isinstance(data_type, T.MapType):
             below = self.of(plain.get("additionalProperties"), data_type.valueType)
-            return lambda value, _: {
-                _plain_key(key): None if part is None else below(part, None)
-                for key, part in dict(value).items()
-            }
+            return lambda value, raw: _map(below, value, raw)
         if isinstance(data_type, JsonText | T.VariantType):
-            return self._any(node, isinstance(data_type, JsonText))
+            return self.of_json(node, isinstance(data_type, JsonText))
         words = plain.get("type") or ()
         return _scalar(data_type, "string" in words)
 
@@ -345,15 +345,21 @@ class Shapes:
 
         return struct
 
-    def _any(self, node: Any, may_be_text: bool) -> Shape:
+    def of_json(self, node: Any, may_be_text: bool) -> Shape:
+        """Return the function for JSON text, which may also be a text of its own."""
         validator = self.validator.evolve(schema=True if node is None else node)
 
-        def value_of(value: Any, _: Any) -> Any:
+        def value_of(value: Any, raw: Any) -> Any:
             try:
                 result = json.loads(value, parse_float=ExactNumber)
             except (ValueError, RecursionError):
                 return value
-            return value if may_be_text and not judge.is_valid(validator, result) else result
+            if judge.is_valid(validator, result):
+                return result
+            is_text = type(as_json_value(raw)) is str
+            other = value if is_text else _without_nulls(result)
+            fits = (may_be_text or not is_text) and judge.is_valid(validator, other)
+            return other if fits else result
 
         return value_of
 
@@ -400,6 +406,19 @@ def _with_exact(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _with_exact(part) for key, part in value.items()}
     return [_with_exact(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _map(below: Shape, value: Any, raw: Any) -> dict[str, Any]:
+    raw = _nested(raw)
+    others = {_plain_key(k): v for k, v in raw.items()} if isinstance(raw, Mapping) else {}
+    values = {_plain_key(k): v for k, v in dict(value).items()}
+    return {k: None if v is None else below(v, others.get(k)) for k, v in values.items()}
 
 
 def _plain_key(key: Any) -> str:
