@@ -38,7 +38,13 @@ from shared.formats.arrow_types import (
 from shared.formats.date_numbers import moment_text
 from shared.formats.json_text import Number, Refused, Value, bare_text, json_text
 from shared.formats.json_values import Convert, converter
-from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
+from shared.formats.schema_nodes import (
+    JsonText,
+    is_free_form,
+    json_schema_to_spark,
+    node_types,
+    resolved_node,
+)
 from shared.formats.spark_types import T
 
 _MISSING = "null or missing where a value is required"
@@ -87,6 +93,7 @@ class RowReader:
     """
 
     def __init__(self, schema: Mapping[str, Any], *, strict: bool, texts: bool = False) -> None:
+        self._schema = schema
         self._struct = json_schema_to_spark(schema, JsonText())
         self._strict = strict
         self._texts = texts
@@ -121,6 +128,25 @@ class RowReader:
         if self._free_form or not table.num_rows:  # Older Arrow makes no struct of no rows.
             return {}
         return dict(dropped_fields(table.to_struct_array(), pa.struct(self.arrow_schema)))
+
+    def row_at(self, table: pa.Table, place: int) -> bytes:
+        """Return a row as JSON; texts of CSV as the values that they are for their columns."""
+        (row,) = plain_values(table.slice(place, 1))
+        if not self._texts:
+            return row_text(row)
+        nodes = self._schema.get("properties") or {}
+        cells = (f"{json_text(k)}:{self._cell(v, nodes.get(k))}" for k, v in row.items())
+        return f"{{{','.join(cells)}}}".encode()
+
+    def _cell(self, text: str | None, node: Any) -> str:
+        node = resolved_node(self._schema, node) if isinstance(node, Mapping) else {}
+        types = node_types(node)
+        if text is not None and types is not None and "string" not in types:
+            is_word = "boolean" in types and text.lower() in _WORDS
+            with suppress(Refused, RecursionError):
+                written = json_text(_decoded(text.lower() if is_word else text))
+                return json_text(text) if written == "null" else written
+        return json_text(text)
 
     def _column(
         self, table: pa.Table, column: T.StructField, refusals: dict[int, str], cut: set[str]

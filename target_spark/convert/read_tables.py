@@ -62,8 +62,8 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
             others = (
-                RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
-                for place, reason in reported
+                RefusedRow(number(n), reason, reader.row_at(table, n) if read.rejects else b"")
+                for n, reason in reported
             )
             malformed = refused if read.reports_rejects else ()
             for row in merge(malformed, others, key=attrgetter("number")):
@@ -108,10 +108,6 @@ def row_origins(
     missing = [row.number - 1 - before for row in refused]
     missing += [number(place) - 1 - before for place in gone]
     return without(origin_of(piece, before), rows + len(refused), missing)
-
-
-def row_at(table: pa.Table, place: int) -> bytes:
-    return row_text(plain_values(table.slice(place, 1))[0])
 
 
 def tables_of(

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from shared.formats.file_formats import FORMATS
 from shared.formats.json_text import line_count
+from shared.formats.typed_rows import RowReader
 from shared.storage.access import StorageOptions
 from target_spark.convert.read_lines import blocks_of, line_of, lines_before
 from target_spark.convert.read_plan import Piece, ReadPlan, split_origin
-from target_spark.convert.read_tables import row_at, tables_of
+from target_spark.convert.read_tables import tables_of
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import Reject
 from target_spark.destinations.destination import ROW_ORIGIN
@@ -102,14 +103,15 @@ def _lines(piece: Piece, options: StorageOptions | None) -> Iterator[_Part]:
 
 
 def _rows(piece: Piece, read: ReadPlan) -> Iterator[_Part]:
-    before = piece.rows_before
+    before, texts = piece.rows_before, FORMATS[piece.file.encoding.format].rows == "texts"
+    reader = RowReader(read.schema, strict=read.strict, texts=texts)
     for table, refused in tables_of(piece, read.options):
         numbers = [row.number - 1 for row in refused]
 
         def text(
             line: int, table: pa.Table = table, first: int = before, numbers: list[int] = numbers
         ) -> bytes:
-            return row_at(table, line - first - bisect_left(numbers, line))
+            return reader.row_at(table, line - first - bisect_left(numbers, line))
 
         yield before, table.num_rows + len(refused), text
         before += table.num_rows + len(refused)

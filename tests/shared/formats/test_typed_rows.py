@@ -226,6 +226,35 @@ def test_rows_as_text() -> None:
     assert row_text(row) == b'{"d":1.10,"t":"-PT1.500000S","n":"NaN","at":"0001-01-01"}'
 
 
+CELLS: list[tuple[Any, str | None, str]] = [
+    (INTEGER, "6", "6"),
+    (INTEGER, "bad", '"bad"'),
+    (INTEGER, "null", '"null"'),
+    (NUMBER, "1.50", "1.50"),
+    (NUMBER, ".5", '".5"'),
+    (NUMBER, None, "null"),
+    ({"type": "boolean"}, "True", "true"),
+    ({"$ref": "#/$defs/list"}, "[1]", "[1]"),
+    (TEXTS, '["\\ud800"]', r'"[\"\\ud800\"]"'),
+    ({"properties": {"a": {}}}, '{"a":1}', '{"a":1}'),
+    ({"type": ["integer", "boolean"]}, "5", "5"),
+    (STRING, "7", '"7"'),
+    ({"type": ["string", "integer"]}, "8", '"8"'),
+    ({"type": "string", "format": "singer.decimal", "precision": 5, "scale": 2}, "1.5", '"1.5"'),
+    ({}, "{}", '"{}"'),
+    (True, "1", '"1"'),
+]
+
+
+@pytest.mark.parametrize(("node", "text", "written"), CELLS)
+def test_a_row_of_csv_as_a_record(node: Any, text: str | None, written: str) -> None:
+    schema = {"properties": {"c": node}, "$defs": {"list": {"type": "array"}}}
+    table = pa.table({"c": pa.array([None, text], pa.string())})
+    assert RowReader(schema, strict=True, texts=True).row_at(table, 1).decode() == (
+        f'{{"c":{written}}}'
+    )
+
+
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=3)
 
 
