@@ -77,6 +77,7 @@ class Batches:
     act: Callable[[ev.Action], None]
     run_id: str
     cost: CommitCost | None = None
+    has_ended: bool = field(default=False, init=False)
     _open: dict[int, PendingFlush] = field(default_factory=dict, init=False)
     """By their positions."""
     _flushes: dict[int, PendingFlush] = field(default_factory=dict, init=False)
@@ -239,11 +240,13 @@ class Batches:
     def close(self, stream: Stream, now: float) -> None:
         """Close a stream's batch, and the batches that would still hold back the newest STATE.
 
-        A batch within a segment that may be a replay is closed at the end of that segment.
+        A batch within a segment that may be a replay is closed at the end of that segment. What is
+        closed before it is due is held.
         """
         if stream.open is None:
             return
         closing = [stream.open]
+        is_due = stream.open.by_rule or stream.open.awaits_segment or self.has_ended
         # Those that hold back STATE are usually small. Without this, a slow stream would hold back
         # the STATE of a fast one. The rows of a swap are not durable before the end of the input.
         for position in self.tracker.holders() if stream.swap is None else ():
@@ -262,7 +265,31 @@ class Batches:
             self._complete_file(flush)
             flush.closed_at, flush.reached = now, self._reached(flush)
             flush.stream.open = None
-            self.schedule.add_step(flush.stream, flush)
+            if is_due:
+                self.schedule.add_step(flush.stream, flush)
+            else:
+                self.hold(flush.stream, flush, flush.size.opened_at)
+
+    def hold(self, stream: Stream, step: Step, since: float) -> None:
+        """Add a step that waits for a STATE as long as a batch would wait for its age."""
+        due = self.rule.deadline(stream.schema.stream, BatchSize(opened_at=since))
+        # Before a swap nothing is visible.
+        self.schedule.add_step(stream, step, due if stream.swap is None else 0.0)
+
+    def release_held(self, now: float) -> None:
+        """Let held steps begin that a STATE covers before which all is converted: no bad input.
+
+        At the end of the input no STATE is awaited. Without room for more, all of them begin.
+        """
+        waiting = (
+            f.position for f in self._flushes.values() if f.closed_at is None or f.unconverted
+        )
+        first = next(waiting, sys.maxsize)
+        has_room = self.have_room and len(self.schedule.held) < 2 * self.limits.waiting
+        covered: float = max(self.tracker.released, self.tracker.newest_before(first))
+        if not has_room or (self.has_ended and first == sys.maxsize):
+            covered = math.inf
+        self.schedule.release(covered, now)
 
     def input_is_idle(self, now: float) -> None:
         """Record that the input is idle, and close batches that need not wait."""

@@ -9,6 +9,8 @@ It alone decides which rows belong to which flush, the order of work, and when t
   at ACTIVATE_VERSION, at KEYS and at the end of the input. When a batch is closed, those batches of
   other streams that hold back the newest STATE are closed with it: their part is usually small, and
   without that a slow stream would keep the STATE of a fast one back until its own age limit.
+- What is closed before it is due, activations and deletions by KEYS wait until a STATE covers them
+  and all before that STATE is converted, or the age of a batch is over: bad input may come first.
 - Conversion (a Spark job per staging file or BATCH message) begins as soon as the piece is
   complete, before its batch is closed. At most `parallel` pieces of work run at a time.
 - A STATE is emitted when everything received before it is durable. Streams whose
@@ -197,6 +199,8 @@ class Pipeline:
             # 2. Go on with a message that had no room before.
             self._take_rest(bounded=True)
             self._batches.relieve_staging(now)
+            if self._schedule.held:
+                self._batches.release_held(now)
         # 3. Begin the work that this has made ready.
         self._actions.extend(self._schedule.begin(now))
         # 4. STATE comes last: it covers only what is durable by now. Batch files are deleted behind
@@ -350,7 +354,7 @@ class Pipeline:
         stream.end.activate(event.line, event.version)
         self._batches.close(stream, self._now)
         step = Activation(stream.schema, event.version, self._tracker.begin(), event.line)
-        self._schedule.add_step(stream, step)
+        self._batches.hold(stream, step, self._now)
 
     def _keys(self, event: ev.KeysSeen) -> None:
         self._take_rest()
@@ -369,11 +373,11 @@ class Pipeline:
             self._batches.close(stream, self._now)
             files = tuple(InputFile(url, event.encoding) for url in event.manifest)
             step = self._batches.key_pass(stream, files, event.line, self._now)
-            self._schedule.add_step(stream, step)
+            self._batches.hold(stream, step, self._now)
 
     def _end(self) -> None:
         self._take_rest()
-        self._ended = True
+        self._ended = self._batches.has_ended = True
         # Streams of which the input does not show that they may replace their tables fail before
         # batches are closed: half a table must not replace a whole one.
         for stream in self._streams.values():

@@ -87,6 +87,8 @@ class Schedule:
     _converts: deque[Conversion] = field(default_factory=deque, init=False)
     _gathering: dict[int, list[Conversion]] = field(default_factory=dict, init=False)
     """By the number of an open flush."""
+    held: dict[int, tuple[Stream, Step, float]] = field(default_factory=dict, init=False)
+    """Steps that wait for `release`, and until when, by their positions."""
     _turns: deque[Turn] = field(default_factory=deque, init=False)
     _running: dict[int, Conversion | Turn] = field(default_factory=dict, init=False)
     _later: list[Conversion | Turn] = field(default_factory=list, init=False)
@@ -132,7 +134,8 @@ class Schedule:
     def deadline(self) -> float:
         """Return when waiting work may begin at the latest; `math.inf` for never."""
         first = next(iter(self._gathering.values()), [])[:1]
-        return min((job.due for job in (*self._later, *first)), default=math.inf)
+        dues = [job.due for job in (*self._later, *first)]
+        return min(dues + [until for _, _, until in self.held.values()], default=math.inf)
 
     def add_piece(
         self, flush: PendingFlush, piece: Piece, gather_until: float | None = None
@@ -146,13 +149,15 @@ class Schedule:
         if gather_until is None or size >= JOB_BYTES or len(gathered) >= MOST_FILES:
             self._converts.extend(self._gathering.pop(flush.number))
 
-    def add_step(self, stream: Stream, step: Step) -> None:
-        """Add a step after the stream's other steps."""
+    def add_step(self, stream: Stream, step: Step, until: float = 0.0) -> None:
+        """Add a step after the stream's other steps; with `until` it waits for `release`."""
         self._steps += 1
         if isinstance(step, PendingFlush):
             # Its files wait no longer for more.
             self._converts.extend(self._gathering.pop(step.number, ()))
         stream.steps.append(step)
+        if until and (position := _position(step)) is not None:
+            self.held[position] = (stream, step, until)
         self.offer(stream)
 
     def offer(self, stream: Stream) -> None:
@@ -163,6 +168,8 @@ class Schedule:
         # After failed work no STATE would cover it: a rerun would load it twice.
         if self._is_failing and not self._may_begin(step):
             return
+        if self.held and _position(step) in self.held:
+            return
         if isinstance(step, PendingFlush) and step.unconverted:
             return
         stream.running = True
@@ -171,6 +178,13 @@ class Schedule:
             self._turns.appendleft(turn)
         else:
             self._turns.append(turn)
+
+    def release(self, covered: float, now: float) -> None:
+        """Let held steps begin that a STATE at a position covers, or that are due."""
+        for position, (stream, step, until) in list(self.held.items()):
+            if until <= now or (_reach(step) or 0) < covered:
+                del self.held[position]
+                self.offer(stream)
 
     def begin(self, now: float) -> Iterator[ev.Work]:
         """Start all work that may start, and yield it."""
@@ -248,6 +262,7 @@ class Schedule:
     def fail(self, until: int) -> None:
         """Start only steps before a position that are ready now, or become so by running work."""
         self._is_failing, self._until = True, min(until, self._until)
+        self.release(math.inf, 0.0)
         self._turns = deque(turn for turn in self._turns if self._may_begin(turn.step))
         self._converts.clear()
         self._gathering.clear()
@@ -314,7 +329,7 @@ class Schedule:
         )
 
     def _may_begin(self, step: Step) -> bool:
-        position = step.last if isinstance(step, PendingFlush) else _position(step)
+        position = _reach(step)
         return position is None or position < self._until
 
     @staticmethod
@@ -378,6 +393,11 @@ def _began(step: Step, line: int) -> bool:
 
 def _position(step: Step) -> int | None:
     return None if isinstance(step, Recollection | Ending) else step.position
+
+
+def _reach(step: Step) -> int | None:
+    """Return the position behind which a STATE covers a step."""
+    return step.last if isinstance(step, PendingFlush) else _position(step)
 
 
 def _kind_of_work(job: Conversion | Turn) -> str:

@@ -188,6 +188,7 @@ def test_flushes_that_others_than_the_rule_close_do_not_count() -> None:
     for number in range(20):
         world.schema("s", f"kind {number}")
         world.records("s", 10)
+        world.state()
         while world.works:
             world.now += 0.5
             world.finish_work()

@@ -49,6 +49,7 @@ def test_a_stream_whose_deletion_is_refused_ends_alone() -> None:
     world.schema("a")
     world.schema("b")
     world.keys("a")
+    world.state()
     world.fail_work(DifferenceError("too many"))
     world.records("b")
     world.end()

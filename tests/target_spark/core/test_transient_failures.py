@@ -226,6 +226,7 @@ class TestInThePipeline:
         w = world()
         w.schema("a")
         w.version("a", 3)
+        w.state()
         assert names(w.fail_work(PASSES)) == ["RetryLater"]
         assert names(w.tick(2.0)) == ["Activate"]
         w.finish_all()
