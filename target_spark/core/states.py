@@ -19,7 +19,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from shared.formats.json_text import Refused, decode, json_text
+from shared.formats.json_text import Number, Refused, decode, json_text
 from target_spark.core.load_plans import Reached
 
 MOST_WAITING_BYTES = 16 * 1024 * 1024
@@ -184,8 +184,8 @@ class StateTracker:
             bookmarks.pop(name, None)
             if own.bookmark:
                 bookmarks[name] = own.bookmark[0]
-        value = json.loads(state.value) | {"bookmarks": bookmarks}
-        return replace(state, value=json.dumps(value, separators=(",", ":")).encode())
+        value = decode(state.value) | {"bookmarks": bookmarks}
+        return replace(state, value=_text(value).encode())
 
     def _keep(self, states: list[SeenState]) -> None:
         self._states = states
@@ -202,11 +202,20 @@ class StateTracker:
 def _bookmarks(value: bytes) -> dict[str, Any] | None:
     """Return the bookmarks of a STATE by stream; None if it does not have any."""
     try:
-        state = json.loads(value)
-    except ValueError:
+        state = decode(value)
+    except Refused:
         return None
-    result = state.get("bookmarks") if isinstance(state, dict) else None
+    result = state.get("bookmarks")
     return result if isinstance(result, dict) else None
+
+
+def _text(value: Any) -> str:
+    """Write a decoded value like `json_text`, but with lone surrogates, which it refuses."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k)}:{_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    return str(value) if isinstance(value, Number) else json.dumps(value)
 
 
 MOST_STORED_BYTES = 32 * 1024
