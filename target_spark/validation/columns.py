@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -42,6 +43,8 @@ _OF_VALUES = [
 ]
 
 
+_SURROGATE = re.compile(r"\\ud[89a-f]")
+"""Matches in the `repr` of what has a lone surrogate, and perhaps in that of other texts."""
 _WIDTHS = [(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)]
 
 
@@ -135,8 +138,10 @@ def checked(
     """Return what `plan` returns for a stream, after a check of its schema.
 
     Raises:
-        MessageError: The schema is not valid by the metaschema of the draft.
+        MessageError: The schema is not valid by the metaschema of the draft, or has odd names.
     """
+    if _SURROGATE.search(repr(names := (stream.stream, stream.schema))):
+        _check_names(stream, names)
     problem = None if is_plain_schema(stream.schema) else schema_problem(stream.schema)
     if problem is not None:
         hint = "records cannot be validated; fix the tap, or set `validate_records: false`"
@@ -154,6 +159,8 @@ def readable(
     """
     from shared.maps.record_metadata import stored_columns  # noqa: PLC0415
 
+    if _SURROGATE.search(repr(names := (stream.stream, stream.schema))):
+        _check_names(stream, names)
     try:
         planned = plan(stream)
         if planned is not None:
@@ -165,6 +172,21 @@ def readable(
         hint = f"its columns cannot be read ({type(error).__name__}: {error}); fix the tap"
         raise _invalid(stream, problem, hint) from error
     return planned
+
+
+def _check_names(stream: StreamSchema, part: object) -> None:
+    """Raise a MessageError if a name in a part of a SCHEMA cannot be that of a table or column."""
+    if not isinstance(part, dict | list | tuple):
+        return
+    for name in () if isinstance(part, list) else part:
+        if isinstance(name, str) and re.search("[\ud800-\udfff]", name):
+            raise MessageError(
+                f"the name {name!a} has a lone surrogate, which is not Unicode text",
+                where=Where(stream=stream.stream),
+                hint="rename or deselect it in the tap",
+            )
+    for nested in part.values() if isinstance(part, dict) else part:
+        _check_names(stream, nested)
 
 
 def _invalid(stream: StreamSchema, problem: str, hint: str) -> MessageError:

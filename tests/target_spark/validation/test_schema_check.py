@@ -56,6 +56,22 @@ def test_without_validation_a_schema_must_have_columns(schema: Any, place: str) 
     assert readable(lambda _: LoadPlan(), StreamSchema("s", odd)) == LoadPlan()
 
 
+@pytest.mark.parametrize("check", [checked, readable])
+@pytest.mark.parametrize(
+    ("stream", "schema"),
+    [
+        ("\ud800", {"properties": {"a": {}}}),
+        ("s", {"properties": {"\ud800": {"type": "string"}}}),
+        ("s", {"anyOf": [{"properties": {"a": {"properties": {"\ud800": {}}}}}]}),
+    ],
+)
+def test_names_with_lone_surrogates_are_refused(check: Any, stream: str, schema: Any) -> None:
+    with pytest.raises(MessageError, match=r"the name '\\ud800' has a lone surrogate"):
+        check(lambda _: LoadPlan(), StreamSchema(stream, schema))
+    fine = {"properties": {"\\ud800": {"type": "string", "enum": ["\ud800"]}}}
+    assert check(lambda _: LoadPlan(), StreamSchema("s", fine)) == LoadPlan()
+
+
 def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     slow = SlowKeywords()
