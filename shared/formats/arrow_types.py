@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -199,40 +200,54 @@ def dropped_fields(
 
 MOST_EXACT = 1 << 53
 """Integers up to this one, and their negatives, are all exact as doubles."""
+ORC_TIMES = datetime(1677, 9, 22), datetime(2262, 4, 11)
+"""Times between these are nanoseconds of 64 bits, which is how Arrow reads those of ORC."""
 
 
-def lost_integers(table: pa.Table, schema: pa.Schema) -> Iterator[tuple[int, str, int]]:
-    """Yield the integers that `conform` refuses to make doubles of: row, column and value."""
+def unheld_values(
+    table: pa.Table, schema: pa.Schema, *, in_orc: bool = False
+) -> Iterator[tuple[int, str, int | str]]:
+    """Yield the integers that `conform` refuses to make doubles of: row, column and value.
+
+    With `in_orc` also times, as texts, that Arrow writes into ORC files but cannot read again.
+    """
     for field in schema:
         before = 0
         place = table.schema.get_field_index(field.name)
         for chunk in table.column(place).chunks if place >= 0 else ():
-            for row, path, value in _lost(chunk, field.type, field.name):
+            for row, path, value in _lost(chunk, field.type, field.name, in_orc):
                 yield before + row, path, value
             before += len(chunk)
 
 
-def _lost(array: pa.Array, kind: pa.DataType, path: str) -> Iterator[tuple[int, str, int]]:
-    if array.type.equals(kind):
+def _lost(
+    array: pa.Array, kind: pa.DataType, path: str, in_orc: bool
+) -> Iterator[tuple[int, str, int | str]]:
+    if array.type.equals(kind) and not in_orc:
         return
     if pa.types.is_int64(array.type) and pa.types.is_float64(kind):
         is_lost = pc.or_(pc.greater(array, MOST_EXACT), pc.less(array, -MOST_EXACT))
         rows = pc.indices_nonzero(is_lost)
         for row, value in zip(rows.to_pylist(), array.take(rows).to_pylist(), strict=True):
             yield row, path, value
+    elif pa.types.is_timestamp(array.type) and in_orc:
+        least, most = (pa.scalar(time, pa.timestamp("us", array.type.tz)) for time in ORC_TIMES)
+        rows = pc.indices_nonzero(pc.or_(pc.less(array, least), pc.greater(array, most)))
+        texts = array.take(rows).cast(pa.string()).to_pylist()
+        yield from ((row, path, text) for row, text in zip(rows.to_pylist(), texts, strict=True))
     elif pa.types.is_struct(array.type) and pa.types.is_struct(kind):
         for field in kind:
             if array.type.get_field_index(field.name) >= 0:
                 values = pc.struct_field(array, field.name)
-                yield from _lost(values, field.type, f"{path}.{field.name}")
+                yield from _lost(values, field.type, f"{path}.{field.name}", in_orc)
     elif pa.types.is_list(array.type) and pa.types.is_list(kind):
-        lost = list(_lost(pc.list_flatten(array), kind.value_type, f"{path}[]"))
+        lost = list(_lost(pc.list_flatten(array), kind.value_type, f"{path}[]", in_orc))
         rows = pc.list_parent_indices(array) if lost else ()
         for place, name, value in lost:
             yield rows[place].as_py(), name, value
     elif pa.types.is_map(array.type) and pa.types.is_map(kind):
         items = pa.ListArray.from_arrays(array.offsets, array.items)
-        yield from _lost(items, pa.list_(kind.item_type), path)
+        yield from _lost(items, pa.list_(kind.item_type), path, in_orc)
 
 
 def conform_column(

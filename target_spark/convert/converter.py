@@ -285,6 +285,7 @@ class Converter:
                 cores=self._cores,
                 shares_lines=write.sink is not None,
             )
+        in_orc, times = write.encoding.format == "orc", (T.TimestampType, T.TimestampNTZType)
         read = ReadPlan(
             tasks=tasks,
             schema=record_schema((making or batch.stream).schema, add),
@@ -296,7 +297,8 @@ class Converter:
             reject_options=write.options,
             document=None if self.config.denormalized else DOCUMENT,
             keys=tuple(Key(name, (name,)) for name in self.tables.keys(batch.stream)),
-            has_doubles=holds(write.struct, (T.DoubleType,)),
+            is_narrow=holds(write.struct, (T.DoubleType, *(times if in_orc else ()))),
+            in_orc=in_orc,
         )
         if write.row_origin is not None:
             read = replace(with_origins(read), refused=self.tables.left_out(batch))

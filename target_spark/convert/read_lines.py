@@ -55,7 +55,7 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
             checker = checker or _checker(read, envelope=staged)
             fitting = checker.fitting(result, block)
             result = checker.with_keys(fitting, block)
-        if read.has_doubles and (unheld := read.unheld(result.table)):
+        if read.is_narrow and (unheld := read.unheld(result.table)):
             checker = checker or _checker(read, envelope=staged)
             result = checker.without(result, block, unheld)
         if result.rejects and (reported := read.reported(fitting.rejects, result.rejects)):

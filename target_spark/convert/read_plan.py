@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.arrow_types import MOST_EXACT, conform, lost_integers
+from shared.formats.arrow_types import MOST_EXACT, ORC_TIMES, conform, unheld_values
 from shared.maps.record_metadata import DELETED_AT, METADATA, RecordMetadata
 from shared.storage.access import StorageOptions
 from target_spark.convert.task_reports import Rejects
@@ -92,7 +93,9 @@ class ReadPlan:
         refused: Origins of records that the store refuses, each with the reason.
         filled: Columns of Parquet files become those of the table, and only metadata is added, if
             these columns have a value in each row; None if all rows must be read.
-        has_doubles: Whether a column is a double, or has one inside: not every integer fits.
+        is_narrow: Whether a column is a double, or has one inside: not every integer fits; or holds
+            times of ORC files.
+        in_orc: Whether the rows become ORC files.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -110,7 +113,8 @@ class ReadPlan:
     keys: tuple[Key, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
     filled: tuple[str, ...] | None = None
-    has_doubles: bool = False
+    is_narrow: bool = False
+    in_orc: bool = False
 
     @property
     def looks_for_undeclared(self) -> bool:
@@ -132,9 +136,12 @@ class ReadPlan:
 
     def unheld(self, table: pa.Table) -> dict[int, str]:
         """Return the rows that the table's columns cannot hold, in order, each with the reason."""
+        times = "{:%Y-%m-%d} and {:%Y-%m-%d}, as times of ORC files are".format(*ORC_TIMES)
+        bounds = {int: f"{-MOST_EXACT} and {MOST_EXACT}", str: times}
+        lost = unheld_values(table, self.columns, in_orc=self.in_orc)
         return {
-            row: f"property {name!r}: {value} is not between {-MOST_EXACT} and {MOST_EXACT}"
-            for row, name, value in sorted(lost_integers(table, self.columns))
+            row: f"property {name!r}: {value} is not between {bounds[type(value)]}"
+            for row, name, value in sorted(lost, key=itemgetter(0))
         }
 
     def completed(

@@ -53,7 +53,7 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             checker = checker or _checker(read)
             fitting = checker.fitting(result, table)
             result = checker.with_keys(fitting, table)
-        if read.has_doubles and (unheld := read.unheld(result.table)):
+        if read.is_narrow and (unheld := read.unheld(result.table)):
             checker = checker or _checker(read)
             result = checker.without(result, unheld)
         rejected = result.rejects

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.errors import SettingsError
-from shared.formats.arrow_types import arrow_schema, conform, lost_integers
+from shared.formats.arrow_types import arrow_schema, conform, unheld_values
 from shared.formats.columnar_encoding import LONGEST_TEXT, Facts, has_no_null, read_footer
 from shared.formats.file_formats import FORMATS
 from shared.formats.line_encodings import grouped
@@ -28,7 +28,7 @@ from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
 from shared.singer.platform import arrow_in_task
 from shared.storage.access import StorageOptions, make_durable, size_of
-from shared.storage.urls import join
+from shared.storage.urls import join, shown
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
@@ -389,7 +389,8 @@ def rewrite(
         except SettingsError as error:
             rows = [{"kind": "conflict", "text": error.message}]
         except pa.ArrowInvalid as error:
-            rows = [{"kind": "unreadable", "url": source, "text": str(error)}]
+            text = f"the file '{shown(source)}' cannot get other columns or rows: {error}"
+            rows = [{"kind": "conflict", "text": text}]
         except OSError as error:
             rows = [_failure(error, write.pending)]
         yield pa.RecordBatch.from_pylist(rows, RESULTS)
@@ -411,7 +412,7 @@ def _rewritten(
         for table in FORMATS[name].read(source, options):
             edited = edit.apply(table, name)[0] if edit else table
             rows += edited.num_rows
-            for _, path, value in lost_integers(edited, columns):
+            for _, path, value in unheld_values(edited, columns):
                 raise SettingsError(
                     f"column '{path}' cannot change from bigint to double: {value} would change"
                 )

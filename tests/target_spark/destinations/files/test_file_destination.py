@@ -413,6 +413,49 @@ def test_integers_that_a_double_does_not_hold(
         loaded(tmp_path / "run", *((kind, sent) for kind in ("integer", "number", "integer")))
 
 
+@pytest.mark.parametrize("name", ["a", "o", "l", "m"])
+def test_times_that_arrow_cannot_read_from_orc(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    inside = {"a": lambda time: time, "o": lambda time: {"b": time}, "l": lambda time: [None, time],
+              "m": lambda time: {"x": time}}[name]  # fmt: skip
+    kind = KINDS[name]({"type": ["null", "string"], "format": "date-time"})
+    times = ["1677-09-22T00:00:00Z", "9999-12-31T00:00:00Z", "0001-01-01T00:00:00Z",
+             "2262-04-11T00:00:00Z"]  # fmt: skip
+    schema = {"properties": {"id": {"type": "integer"}, name: kind}}
+    messages = [{"type": "SCHEMA", "stream": "t", "schema": schema}]
+    messages += [
+        {"type": "RECORD", "stream": "t", "record": {"id": number, name: inside(time)}}
+        for number, time in enumerate(times)
+    ]
+    config = {"path": str(tmp_path / "out"), "format": "orc", "add_record_metadata": False,
+              "failure": {"policy": "LogAndContinue"}}  # fmt: skip
+    with closing(Loader(target_config(config), threads())) as loader:
+        run_target(target_config(config), loader, tmp_path, messages)
+    rows = ds.dataset(tmp_path / "out" / "t", format="orc").to_table().to_pylist()
+    assert [row["id"] for row in rows] == [0, 3]
+    assert "9999-12-31 00:00:00.000000Z is not between 1677-09-22 and 2262-04-11" in caplog.text
+
+
+def test_rows_that_no_rewrite_keeps_are_no_bad_input(tmp_path: Path) -> None:
+    table = tmp_path / "out" / "t"
+    table.mkdir(parents=True)
+    column = pa.array([1], pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"id": [1], "c": column}), table / "a.parquet")
+    properties = {"id": {"type": "integer"}, "new": {"type": "string"}}
+    messages = [{"type": "SCHEMA", "stream": "t", "schema": {"properties": properties}},
+                {"type": "RECORD", "stream": "t", "record": {"id": 2, "new": "x"}}]  # fmt: skip
+    config = target_config({"path": str(tmp_path / "out"), "add_record_metadata": False,
+                            "schema_contract": {"rules": "evolve"}})  # fmt: skip
+    with (
+        closing(Loader(config, threads())) as loader,
+        pytest.raises(
+            SettingsError, match=r"a\.parquet' cannot get other columns or rows: Casting"
+        ),
+    ):
+        run_target(config, loader, tmp_path, messages)
+
+
 def test_columns_that_differ_by_case_only() -> None:
     with pytest.raises(SettingsError, match="columns 'a', 'A' of 'p' differ only in case"):
         merge_columns(AB, struct("A string"), "p")
