@@ -147,6 +147,7 @@ class FileDestination(Destination):
         self._folders: dict[str, TableFolder] = {}
         self._held: dict[str, list[Flush]] = {}
         self._steps: dict[str, _Step] = {}
+        self._prepared: dict[str, StructType] = {}
         self._lock = threading.RLock()
         self._stamp = 0
         atexit.register(self._close)
@@ -164,8 +165,11 @@ class FileDestination(Destination):
 
     def prepare(self, request: TableRequest) -> TableWrite:
         with self._lock:
-            folder = self.folder(request)
-            return self._write(folder, self._tables(folder, request)[1])
+            folder, stream = self.folder(request), request.stream
+            new, before = self._tables(folder, request)[1], self._prepared.get(stream)
+            # What conflicts with a flush that waits for its commit must not be found behind it.
+            self._prepared[stream] = merge_columns(before, new.struct, folder.table)
+            return self._write(folder, new)
 
     def preview(self, request: TableRequest) -> Sequence[str]:
         old, new = self._tables(self._closed_folder(request), request)
@@ -218,7 +222,7 @@ class FileDestination(Destination):
                 committed = self._publish(request, self._held[stream])
             if stream in self._folders:
                 self._folders[stream].close()
-            for kept in (self._held, self._steps, self._folders):
+            for kept in (self._held, self._steps, self._folders, self._prepared):
                 kept.pop(stream, None)
         return committed
 
