@@ -123,11 +123,8 @@ def _flattened(table: pa.Table) -> pa.Table:
 
     for position, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
-            is_map = pa.types.is_map(field.type)
-            values = (
-                None if value is None else _text(dict(value) if is_map else value)
-                for value in table.column(position).to_pylist()
-            )
+            column = table.column(position).to_pylist(maps_as_pydicts="lossy")
+            values = (None if value is None else _text(value) for value in column)
             table = table.set_column(position, field.name, pa.array(values, pa.string()))
     return table
 

@@ -30,7 +30,10 @@ SCHEMA: dict[str, Any] = {
         "late": {"type": ["string", "null"]},
         "inner": {
             "type": ["object", "null"],
-            "properties": {"list": {"type": "array", "items": {"type": "integer"}}},
+            "properties": {
+                "list": {"type": "array", "items": {"type": "integer"}},
+                "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+            },
         },
     },
 }
@@ -45,7 +48,7 @@ def records(count: int) -> Iterator[dict[str, Any]]:
             "at": MOMENT,
             "day": date(2026, 1, 2),
             "late": f"ü{number}" if number > 2 else None,
-            "inner": {"list": [1, number]},
+            "inner": {"list": [1, number], "map": {"a": number}},
         }
 
 
@@ -85,7 +88,9 @@ def test_batches_of_every_format(tmp_path: Path, form: str) -> None:
     assert {(row["amount"], row["at"], row["day"]) for row in read} == {
         (Decimal("12.50"), MOMENT, date(2026, 1, 2))
     }
-    assert [row["inner"] for row in read] == [{"list": [1, number]} for number in range(7)]
+    assert [row["inner"] for row in read] == [
+        {"list": [1, number], "map": [("a", number)]} for number in range(7)
+    ]
 
 
 def test_files_are_written_when_iterated(tmp_path: Path) -> None:
