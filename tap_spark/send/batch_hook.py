@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
@@ -14,6 +15,7 @@ from shared.batch_config import validate
 from shared.encodings.encoding_format import FORMATS, Encoding, EncodingFormat
 from shared.errors import RecordError
 from shared.formats.json_lines import LineReader
+from shared.formats.json_text import json_text
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import StorageOptions
 from tap_spark.send.batch_plan import file_names
@@ -134,35 +136,41 @@ def _line(record: Record) -> bytes:
 
 
 def _text(value: Any) -> str:
-    """Write a value as JSON; decimals keep every digit."""
+    """Write a value as JSON; decimals keep every digit, NaN and infinities are their names."""
     import orjson  # noqa: PLC0415
 
-    try:
-        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
-    except orjson.JSONEncodeError:  # integers beyond 64 bits, lone surrogates
-        text = json.dumps(value, default=_json_plain)
-        # NaN and infinities are null, as above.
-        return json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":"))
+    with suppress(orjson.JSONEncodeError):  # integers beyond 64 bits, lone surrogates
+        text = orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+        if b"null" not in text or not _has_constant(value):
+            return text.decode()
+    if isinstance(value, Mapping):
+        items = (f"{json.dumps({key: 0})[1:-4]}:{_text(item)}" for key, item in value.items())
+        return "{" + ",".join(items) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_text, value)) + "]"
+    return json_text(float(value)) if _has_constant(value) else json.dumps(value, default=_plain)
+
+
+def _has_constant(value: Any) -> bool:
+    """Return whether there is NaN or an infinity, which orjson writes as null."""
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    if isinstance(value, list | tuple):
+        return any(map(_has_constant, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _plain(value: Any) -> Any:
+    import base64  # noqa: PLC0415
+
     import orjson  # noqa: PLC0415
 
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f")) if value.is_finite() else str(value)
-    return _json_plain(value)
-
-
-def _json_plain(value: Any) -> Any:
-    import base64  # noqa: PLC0415
-
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, date | datetime | time):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        number = float(value)
-        return number if value.is_finite() and Decimal(repr(number)) == value else str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

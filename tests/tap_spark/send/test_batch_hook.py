@@ -67,11 +67,19 @@ def rows(form: str, url: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("whole", [1, 2**70])
-def test_what_json_does_not_have_is_null(tmp_path: Path, whole: int) -> None:
-    record = {"id": whole, "x": [float("nan"), float("-inf"), 0.1, Decimal("Infinity")]}
+def test_what_json_does_not_have_has_a_name(tmp_path: Path, whole: int) -> None:
+    values = [
+        float("nan"),
+        float("-inf"),
+        0.1,
+        Decimal("Infinity"),
+        {"ü": Decimal("0.1" + "0" * 20)},
+    ]
+    record = {"id": whole, "x": (*values, None)}
     [(_, [url])] = tap_spark.get_batches([record], {}, config(tmp_path, "jsonl"))
     text = gzip.decompress(Path(url.removeprefix("file://")).read_bytes()).decode()
-    assert text == f'{{"id":{whole},"x":[null,null,0.1,"Infinity"]}}\n'
+    odd = '["NaN","-Infinity",0.1,"Infinity",{"ü":0.100000000000000000000},null]'
+    assert text.replace("\\u00fc", "ü") == f'{{"id":{whole},"x":{odd}}}\n'
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "avro", "arrow"])
@@ -168,7 +176,7 @@ def test_jsonl_keeps_properties_outside_the_schema(tmp_path: Path) -> None:
     ((_, (url,)),) = tap_spark.get_batches([record], {}, config(tmp_path, "jsonl"))
     (table,) = FORMATS["jsonl"].read(url)
     line = table.column(0)[0].as_py()
-    assert line == b'{"id":%d,"more":"AP8=","exact":0.1,"nan":"NaN"}\n' % huge
+    assert line == b'{"id":%d,"more":"AP8=","exact":0.10,"nan":"NaN"}\n' % huge
 
 
 def test_the_import_stays_light() -> None:
