@@ -220,7 +220,7 @@ class Uncovered:
                 yield ev.ReportUncovered(name, rows, is_loaded, awaits)
 
     def keep_files(self, stream: str) -> None:
-        """Keep all files of a stream: it has failed."""
+        """Keep all files of a stream: the next run may read them again."""
         self.consumed = [item for item in self.consumed if item[2] != stream]
 
     def covered(self, before: float) -> list[ev.Action]:

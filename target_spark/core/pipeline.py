@@ -677,6 +677,11 @@ class Pipeline:
             if self._failures.error is None and not self._tracker.withholds:
                 if self._uncovered.rows:
                     self._report_uncovered()
+                # If a STATE is expected, the next run may name the files after the last one again.
+                for _, _, name in tuple(self._uncovered.consumed):
+                    end = self._streams[name].end
+                    if name in self._failures.streams or end.awaits_state(self._uncovered.line):
+                        self._uncovered.keep_files(name)
                 self._actions += self._uncovered.covered(math.inf)
             error = self._failures.error
             if error is None and self._failures.streams:

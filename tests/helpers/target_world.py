@@ -348,27 +348,28 @@ class World:
             file.removed = True
 
     def _delete(self, flushes: tuple[int, ...]) -> None:
-        """Delete the files of flushes; fail if they, or the STATE behind them, are not durable."""
+        """Delete the files of flushes; fail if they are not durable, or await a STATE."""
         states = [item for item in self.received if isinstance(item, bytes)]
-        last = self.emitted[-1:] == states[-1:]
         out = self.received.index(self.emitted[-1]) if self.emitted else -1
         for flush in flushes:
             assert flush not in self.deleted
             self.deleted.append(flush)
-            if flush in self.passes:
-                place = self.received.index(self.passes[flush])
-                assert place < out or (last and self.core.done)
-                continue
-            assert flush in self.forgotten
-            stream = self.headers[flush].stream.stream
-            keys = [k for keys in self.flush_keys[flush].values() for k in keys]
-            files = {(stream, key) for key in keys if isinstance(key, str)}
-            places = [
-                place
-                for place, item in enumerate(self.received)
-                if isinstance(item, Item) and (item.stream, item.key) in files
-            ]
-            assert max(places, default=-1) < out or (last and self.core.done)
+            assert flush in self.passes or flush in self.forgotten
+            assert self._last_file(flush) < out or (self.core.done and not states)
+
+    def _last_file(self, flush: int) -> int:
+        """Return the place in the input of the last file of a flush, or of its KEYS."""
+        if flush in self.passes:
+            return self.received.index(self.passes[flush])
+        stream = self.headers[flush].stream.stream
+        keys = [k for keys in self.flush_keys[flush].values() for k in keys]
+        files = {(stream, key) for key in keys if isinstance(key, str)}
+        places = (
+            place
+            for place, item in enumerate(self.received)
+            if isinstance(item, Item) and (item.stream, item.key) in files
+        )
+        return max(places, default=-1)
 
     def _begin(self, action: Any) -> None:
         # Once work has failed, only commits of others begin; once stopped, nothing does.
@@ -451,11 +452,13 @@ class World:
         loaded = {header.stream.stream for header in self.headers.values()}
         endless = {name for name in loaded if overwrites(self.overwrite, name)}
         assert sorted(self.ended) == (sorted(loaded - endless) if error is None else [])
-        if error is None:
+        states = [item for item in self.received if isinstance(item, bytes)]
+        if error is None and states:
             actual = {
                 n: [k for keys in p.values() for k in keys] for n, p in self.flush_keys.items()
             }
             with_files = {n for n, keys in actual.items() if any(isinstance(k, str) for k in keys)}
-            assert set(self.deleted) == with_files | self.passes.keys()
-        states = [item for item in self.received if isinstance(item, bytes)]
+            last = self.received.index(states[-1])
+            consumed = {n for n in with_files | self.passes.keys() if self._last_file(n) < last}
+            assert set(self.deleted) == consumed
         assert self.emitted[-1:] == states[-1:]

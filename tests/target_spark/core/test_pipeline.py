@@ -835,6 +835,7 @@ def test_rows_after_the_last_state_are_loaded_and_reported():
     w.finish_all()
     assert w.durable["a"] == [3, 4, 6, 7, 8, "f9-0", "f9-1"]
     assert w.uncovered == {"a": ev.ReportUncovered("a", 5, loaded=True, expected=True)}
+    assert not w.deleted, "the next run needs the files"
     finish = [action for action in w.log if isinstance(action, ev.Finish)]
     assert [(action.stream, action.awaits_state) for action in finish] == [("a", True)]
     assert w.clean_up.error is None
@@ -844,9 +845,11 @@ def test_without_any_state_none_is_expected():
     w = world(rows=10)
     w.schema("a")
     w.records("a", 3)
+    w.batch("a", 1)
     w.end()
     w.finish_all()
-    assert w.uncovered == {"a": ev.ReportUncovered("a", 3, loaded=True, expected=False)}
+    assert w.uncovered == {"a": ev.ReportUncovered("a", 4, loaded=True, expected=False)}
+    assert len(w.deleted) == 1
     assert not any(a.awaits_state for a in w.log if isinstance(a, ev.Finish))
 
 
@@ -866,11 +869,13 @@ def test_a_strict_end_fails_once_all_is_loaded():
     w = World(core)
     w.schema("a")
     w.records("a", 3)
+    w.batch("a", 1)
     w.end()
     w.finish_all()
-    assert w.durable["a"] == [2, 3, 4]
+    assert w.durable["a"] == [2, 3, 4, "f5-0"]
+    assert not w.deleted
     assert isinstance(w.clean_up.error, PartialRunError)
-    assert "3 rows after its last STATE" in str(w.clean_up.error)
+    assert "4 rows after its last STATE" in str(w.clean_up.error)
 
 
 def test_rows_after_the_last_state_are_discarded_if_asked_for():
