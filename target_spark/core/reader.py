@@ -110,9 +110,6 @@ def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  
 def _keys(message: dict[str, Any], line: bytes, number: int) -> ev.KeysSeen:  # noqa: ARG001
     if "manifest" not in message and "encoding" not in message:
         return ev.KeysSeen(message["stream"], None, (), number)
-    if message.get("manifest") is None:
-        # Never an empty key set by mistake.
-        raise MalformedError("without a 'manifest'")
     return ev.KeysSeen(message["stream"], *_files(message), number)
 
 
@@ -123,7 +120,7 @@ def _files(message: dict[str, Any]) -> tuple[Encoding, tuple[str, ...]]:
     compression = encoding.get("compression") or "none"
     if not isinstance(compression, str):
         raise MalformedError("with a 'compression' that is not a string")
-    if "manifest" not in message:
+    if message.get("manifest") is None:  # Never taken for an empty one by mistake.
         raise MalformedError("without a 'manifest'")
     return Encoding(encoding["format"], compression), _strings(message, "manifest")
 

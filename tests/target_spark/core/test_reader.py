@@ -291,6 +291,8 @@ def test_a_tap_that_died_within_a_line_is_noticed(cut):
         (b'{"type":"SCHEMA","stream":"s","schema":{},"key_properties":[1]}', ["key_properties"]),
         (b'{"type":"BATCH","stream":"s","manifest":[]}', ["BATCH without an 'encoding'"]),
         (b'{"type":"BATCH","stream":"s","encoding":{"format":"jsonl"}}', ["'manifest'"]),
+        (b'{"type":"BATCH","stream":"s","encoding":{"format":"jsonl"},"manifest":null}',
+         ["BATCH without a 'manifest'"]),
         (b'{"type":"KEYS","stream":"s","encoding":{"format":"jsonl"}}', ["KEYS", "'manifest'"]),
         (b'{"type":"KEYS","stream":"s","encoding":{"format":"jsonl"},"manifest":null}',
          ["KEYS without a 'manifest'"]),
