@@ -342,13 +342,13 @@ def _scalar(value: Any) -> Value:
 def plain_values(data: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
     """Return values, or rows, as Python values, maps as dictionaries.
 
-    Times that Python cannot hold are ISO 8601 text: those with digits below microseconds, and
-    those outside of the years 1 to 9999.
+    Times that Python cannot hold are ISO 8601 text: those with digits below microseconds, those
+    outside of the years 1 to 9999, and, in UTC, those in time zones that it does not know.
     """
     kinds = data.schema.types if isinstance(data, pa.Table) else [data.type]
     # Arrow makes values of pandas of nanoseconds, and none while pandas is hidden from it.
     if not any(_NANOS in str(kind) for kind in kinds):
-        with suppress(OverflowError):
+        with suppress(OverflowError, pa.ArrowInvalid):
             values: list[Any] = data.to_pylist(maps_as_pydicts="lossy")
             return values
     if not isinstance(data, pa.Table):
@@ -372,7 +372,7 @@ def _exact(scalar: Any) -> Any:
     elif isinstance(scalar, pa.DictionaryScalar):
         value = _exact(scalar.value)
     elif not _is_nanos(kind) or not scalar.value % 1000:
-        with suppress(OverflowError):
+        with suppress(OverflowError, pa.ArrowInvalid):
             value = scalar.as_py()
     return _time_text(kind, scalar.value) if value is None else value
 

@@ -114,6 +114,7 @@ FINE = ["2023-11-14T22:13:20.123456789", "1969-12-31T23:59:59.999999999"]
         (pa.array([-(2**62)], pa.duration("s")), ["-PT4611686018427387904.000000S"]),
         (NANOS, FINE),
         (NANOS.cast(pa.timestamp("ns", "Asia/Tokyo")), [f"{text}+00:00" for text in FINE]),
+        (pa.array([-1], pa.timestamp("us", "Mars/X")), ["1969-12-31T23:59:59.999999+00:00"]),
         (pa.array([-123_456_789, 1000], pa.duration("ns")), ["-PT0.123456789S", "PT0.000001S"]),
         (pa.array([3_723_000_000_001], pa.time64("ns")), ["01:02:03.000000001"]),
     ],
