@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shared.errors import MessageError, RecordError, Where
 from shared.formats.arrow_types import struct_to_arrow
-from shared.formats.file_formats import FORMATS, Encoding, bare_lines
+from shared.formats.file_formats import FORMATS, ContentError, Encoding, bare_lines
 from shared.formats.schema_nodes import json_schema_to_spark
 from shared.formats.typed_rows import plain_values
 from shared.storage.access import StorageOptions
@@ -19,6 +19,7 @@ from shared.storage.urls import Roots, join, local_path, shown
 from target_spark.convert.batch_files import resolve_files
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import UnreadableInputError, read_task
+from target_spark.convert.read_tables import tables_of
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile, Reject
 
@@ -49,9 +50,8 @@ def process_batch_files(
         if FORMATS[file.encoding.format].rows == "lines":
             yield from _json_records(file.url, options)
         else:
-            tables = FORMATS[file.encoding.format].read(file.url, options)
-            for table in _named(file.url, tables, options):
-                yield from plain_values(table)
+            for rows in _named(file.url, _rows(file, options), options):
+                yield from rows
 
 
 def read_batch_tables(
@@ -106,10 +106,20 @@ def _options(storage: Mapping[str, Any] | None) -> StorageOptions:
     return StorageOptions((storage or {}).get("options"), Roots([root] if root else []))
 
 
-def _named(url: str, tables: Iterable[Any], options: StorageOptions) -> Iterator[Any]:
+def _rows(file: InputFile, options: StorageOptions) -> Iterator[list[dict[str, Any]]]:
+    for table, refused in tables_of(Piece(file), options):
+        if refused:
+            raise ContentError(f"row {refused[0].number}: {refused[0].reason}")
+        yield plain_values(table)
+
+
+def _named(url: str, parts: Iterable[Any], options: StorageOptions) -> Iterator[Any]:
     try:
-        yield from tables
-    except (OSError, pa.ArrowInvalid) as error:
+        yield from parts
+    except Exception as error:
+        # Packages of object stores have exceptions of their own.
+        if local_path(url) is not None and not isinstance(error, OSError | pa.ArrowException):
+            raise
         raise _unreadable(url, options.without_secrets(str(error))) from error
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import target_spark
@@ -29,6 +30,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "b").write_bytes(b'{"id":123456789012345678901234567890}\n')
     (tmp_path / "bad").write_bytes(b'{"id":1}\nnot JSON\n')
     (tmp_path / "ragged").write_bytes(b"id,m\n1,2,3\n")
+    texts = pa.array([b"x", b"\xff"]).view(pa.string())
+    pa.parquet.write_table(pa.table({"m": texts}), tmp_path / "latin")
     rows = pa.table({"id": ["4"], "at": ["2026-01-01 00:00:00Z"], "m": [""]})
     for form in ("csv", "parquet", "avro", "arrow"):
         FORMATS[form].write(str(tmp_path / form), rows.schema, [rows], "none")
@@ -61,6 +64,7 @@ def test_tables(folder: Path) -> None:
         ("jsonl", "csv", MessageError, "labelled jsonl, but it looks like text"),
         ("jsonl", "bad", RecordError, r"bad', line 2: not JSON"),
         ("csv", "ragged", MessageError, "ragged'.* row 1: 3 fields where the header has 2"),
+        ("parquet", "latin", MessageError, "latin'.* row 2: .*not UTF-8"),
         ("xml", "a", MessageError, "unknown batch file format 'xml'"),
     ],
 )
