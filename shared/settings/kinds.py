@@ -115,9 +115,9 @@ SIZE: Schema = _or_text(
 """Bytes, or text with a unit; read as bytes."""
 LOCATION: Schema = {
     "type": "string",
-    "pattern": r"^(?!\s)(?!://)(?!.*://$)(?!.*://[^/]*:(?![0-9]+(?:/|$)).*@)"
+    "pattern": r"^(?!\s)(?!://)(?!.*://$)(?![^/]*[A-Z][^/]*://)(?!.*://[^/]*:(?![0-9]+(?:/|$)).*@)"
     r"[^\u0000-\u001f\u007f]*[^\s\u0000-\u001f\u007f]$",
-    ALLOWED: "a path or URL",
+    ALLOWED: "a path, or a URL with a scheme in small letters",
     NEVER: {
         "pattern": PASSWORD_IN_URL.pattern,
         "message": "holds a password",

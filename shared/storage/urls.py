@@ -16,14 +16,21 @@ from functools import cached_property
 from urllib.parse import unquote
 
 S3_SCHEMES = ("s3://", "s3a://")
+_FILE = re.compile(r"file:(?://(?:localhost(?=/))?)?", re.IGNORECASE)
 
 
 def local_path(url: str) -> str | None:
-    """Return the local path that a bare path or `file:` URL names, or None for other URLs."""
-    if url.startswith("file:"):
-        rest = url[len("file:") :]
-        return "/" + rest.lstrip("/") if rest.startswith("//") else rest
-    return None if "://" in url else url
+    """Return the local path that a bare path or `file:` URL names, or None for other URLs.
+
+    As for fsspec, `~` is the home folder, and `file://a/b`, which names no host, is relative.
+    """
+    scheme = _FILE.match(url)
+    if scheme is None and "://" in url:
+        return None
+    path = url if scheme is None else url[scheme.end() :] or "/"
+    if path.startswith("~"):
+        return os.path.expanduser(path)  # noqa: PTH111 - Path fails if nobody has the name
+    return "/" + path.lstrip("/") if path.startswith("//") else path
 
 
 def decoded_path(url: str) -> str | None:
@@ -32,7 +39,7 @@ def decoded_path(url: str) -> str | None:
     Programs such as taps of the Meltano SDK escape the paths in their manifests, others do not.
     """
     path = local_path(url)
-    if path and url.startswith("file:") and "%" in path and not os.path.lexists(path):
+    if path and "%" in path and _FILE.match(url) and not os.path.lexists(path):
         return unquote(path)
     return path
 
@@ -59,6 +66,8 @@ def join(url: str, *names: str) -> str:
 
 _WEB = {"http": ":80", "https": ":443"}
 _S3 = {"s3a", "s3n"}
+_OBJECTS = ("s3:", "gs:", "gcs:")
+"""Stores whose keys have no folders: `a//b` and `a/./b` are other objects than `a/b`."""
 _MOST_DECODINGS = 5
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f\ufffd]")
 _PARAMETERS = re.compile(r";[^/]*")
@@ -72,6 +81,8 @@ def place(url: str) -> str:
     if path is not None:
         return path
     host, path = _parts(url)
+    if host.startswith(_OBJECTS):
+        return f"{host}{path}"
     if host.startswith(tuple(_WEB)):
         path = unquote(path)
     plain = posixpath.normpath(f"/{path}").replace("//", "/")

@@ -96,8 +96,7 @@ def _resolved(
 
 def _under(root: str | None, name: str) -> str:
     """Return a file name; a relative one is resolved below the root."""
-    path = local_path(name)
-    relative = path is not None and not name.startswith(("file:", "/"))
+    relative = local_path(name) == name and not name.startswith("/")
     return join(root, name) if root and relative else name
 
 

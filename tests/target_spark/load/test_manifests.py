@@ -33,7 +33,13 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert urls("a.json", "./sub/../b.json", "link/c.json") == [
         f"{tmp_path}/a.json", f"{tmp_path}/b.json", f"{tmp_path}/real/c.json",
     ]  # fmt: skip
-    assert urls(f"file://{tmp_path}/d") == [f"{tmp_path}/d"]
+    monkeypatch.setenv("HOME", f"{tmp_path}/home")
+    assert urls(f"file://{tmp_path}/d", f"file://localhost{tmp_path}/e", f"FILE:{tmp_path}/f") == [
+        f"{tmp_path}/d", f"{tmp_path}/e", f"{tmp_path}/f",
+    ]  # fmt: skip
+    assert urls("file://a/b.json", "file:c.json", "~/d", roots=["file://a", "c.json", "~"]) == [
+        f"{tmp_path}/a/b.json", f"{tmp_path}/c.json", f"{tmp_path}/home/d",
+    ]  # fmt: skip
     assert urls("s3://bucket/k/x.json", "memory://a/b") == ["s3://bucket/k/x.json", "memory://a/b"]
 
 
@@ -81,6 +87,7 @@ def test_outside_of_the_roots(
 def test_s3_prefixes() -> None:
     assert urls("s3://b/p/x", "s3a://b/p/q/../y", roots=["s3://b/p/"])
     assert urls("s3://b/x", roots=["s3://b"])
+    assert len(urls("s3://b/x/y", "s3://b/x//y", "s3://b/x/./y", "s3://b/x/z/../y")) == 4
 
 
 def test_no_root_at_all() -> None:
@@ -141,7 +148,7 @@ def test_who_gets_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "pair", [("/a/b", "/a/b"), ("/a/b", "/a/x/../b"), ("/a", "file:///a"), ("s3://b/k", "s3a://b//k"),
+    "pair", [("/a/b", "/a/b"), ("/a/b", "/a/x/../b"), ("/a", "file:///a"), ("s3://b/k", "s3a://b/k"),
              ("https://h/a", "https://H:443/%61")]
 )  # fmt: skip
 def test_listed_twice(pair: tuple[str, str]) -> None:

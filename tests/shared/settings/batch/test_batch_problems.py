@@ -17,6 +17,7 @@ STRATEGY_NAMES = (
 POLICY_NAMES = "'FailBatch', 'LogAndContinue', 'SendToDLQ', 'RetryWithBackoff'"
 REQUIRED = f"config['batch']['strategy']: is required; allowed: {STRATEGY_NAMES}"
 COUNT = "a whole number from 1 to 9223372036854775807"
+PLACE = "allowed: a path, or a URL with a scheme in small letters"
 STORAGE = {"root": "out"}
 HUGE = 10**5000
 
@@ -109,15 +110,19 @@ ONE_LINE = [
     # Storage.
     (
         {"batch_config": {"storage": {"root": ""}}},
-        "config['batch_config']['storage']['root']: '' is not allowed; allowed: a path or URL",
+        f"config['batch_config']['storage']['root']: '' is not allowed; {PLACE}",
     ),
     (
         {"batch_config": {"storage": {"root": 3}}},
-        "config['batch_config']['storage']['root']: 3 is not allowed; allowed: a path or URL",
+        f"config['batch_config']['storage']['root']: 3 is not allowed; {PLACE}",
     ),
     (
         {"batch_config": {"storage": {"root": "s3://"}}},
-        "config['batch_config']['storage']['root']: 's3://' is not allowed; allowed: a path or URL",
+        f"config['batch_config']['storage']['root']: 's3://' is not allowed; {PLACE}",
+    ),
+    (
+        {"batch_config": {"storage": {"root": "S3://b"}}},
+        f"config['batch_config']['storage']['root']: 'S3://b' is not allowed; {PLACE}",
     ),
     (
         {"batch_config": {"storage": {"root": "s3://key:pass@bucket"}}},
@@ -192,7 +197,7 @@ ONE_LINE = [
     ),
     (
         config(allowed_roots=["a", ""]),
-        "config['batch_config']['allowed_roots'][1]: '' is not allowed; allowed: a path or URL",
+        f"config['batch_config']['allowed_roots'][1]: '' is not allowed; {PLACE}",
     ),
     (
         config(cleanup="true"),
@@ -304,12 +309,11 @@ ONE_LINE = [
     ),
     (
         failure(policy="SendToDLQ"),
-        "config['failure']['dead_letter_path']: is required by policy 'SendToDLQ'; "
-        "allowed: a path or URL",
+        f"config['failure']['dead_letter_path']: is required by policy 'SendToDLQ'; {PLACE}",
     ),
     (
         failure(policy="SendToDLQ", dead_letter_path=""),
-        "config['failure']['dead_letter_path']: '' is not allowed; allowed: a path or URL",
+        f"config['failure']['dead_letter_path']: '' is not allowed; {PLACE}",
     ),
     (
         failure(policy="FailBatch", dead_letter_path="x"),
@@ -468,9 +472,9 @@ def test_gives_all_problems_in_one_answer():
 @pytest.mark.parametrize(
     ("side", "expected"),
     [
-        ("tap", ["config['batch_config']['storage']['root']: is required; allowed: a path or URL"]),
+        ("tap", [f"config['batch_config']['storage']['root']: is required; {PLACE}"]),
         ("target", []),
-        (None, ["config['batch_config']['storage']['root']: is required; allowed: a path or URL"]),
+        (None, [f"config['batch_config']['storage']['root']: is required; {PLACE}"]),
     ],
 )
 @pytest.mark.parametrize(
