@@ -26,6 +26,7 @@ from shared.errors import (
     error_text,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
+from shared.settings.checking import PASSWORD_IN_URL
 from shared.settings.config_text import check_new, config_text, write_config
 from shared.settings.loading import (
     DOTENV,
@@ -37,7 +38,7 @@ from shared.settings.loading import (
     settings_format,
     with_secrets,
 )
-from shared.settings.texts import text_table
+from shared.settings.texts import hide, text_table
 from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
 from shared.singer.platform import return_memory_early
 from shared.singer.signals import documented_error, forget_signals, raise_on_sigterm
@@ -342,6 +343,9 @@ def run_main(
             return 0
         # Not `command.main`: it turns errors that the user did not cause into Abort.
         arguments, name = list(sys.argv[1:] if args is None else args), program.name
+        for argument in arguments:
+            for password in PASSWORD_IN_URL.findall(argument):
+                hide(password)
         if arguments and arguments[0] in commands:
             name = f"{name} {arguments[0]}"
             command = commands[arguments.pop(0)]

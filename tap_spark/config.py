@@ -24,8 +24,8 @@ from shared.settings.batch_settings import BatchConfig
 from shared.settings.checking import Problem, complete_settings, nearest
 from shared.settings.kinds import (
     ANY_TEXT,
+    PLACE,
     POSITIVE,
-    TEXT,
     Schema,
     at_least,
     group,
@@ -243,7 +243,7 @@ _logger = logging.getLogger(__name__)
 class SpoolSettings:
     """Lines on disk, between the executors and standard output."""
 
-    root: str | None = setting(TEXT, "Folder; the system's temporary folder if not set.")
+    root: str | None = setting(PLACE, "Folder; the system's temporary folder if not set.")
     bytes: int = setting(at_least(MIB), "Largest number of bytes to keep there.", default=256 * MIB)
 
 

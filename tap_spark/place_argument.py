@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError
+from shared.settings.checking import redacted
 from shared.settings.database_urls import database_login
 from shared.settings.loading import FORMATS as FORMATS_OF_SETTINGS
 from shared.settings.loading import read_settings_file
@@ -109,7 +110,8 @@ def format_of(names: Sequence[str], place: str) -> str:
         f"files of several formats ({', '.join(sorted(formats))})" if formats else "no known ending"
     )
     raise SettingsError(
-        f"'{place}' has {what}", hint="give --format NAME, or a glob such as 'folder/*.csv'"
+        f"'{redacted(place)}' has {what}",
+        hint="give --format NAME, or a glob such as 'folder/*.csv'",
     )
 
 

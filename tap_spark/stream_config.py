@@ -19,6 +19,7 @@ from shared.settings.checking import Problem
 from shared.settings.kinds import (
     ANY_TEXT,
     NAMES,
+    PLACE,
     SECRET_VALUES,
     SWITCH,
     TEXT,
@@ -200,7 +201,7 @@ class ConnectionConfig:
         examples=["spark_catalog"],
     )
     path: str | None = setting(
-        TEXT,
+        PLACE,
         "Folder or URL with Delta and Iceberg tables below it.",
         examples=["/lake", "s3a://bucket/lake"],
     )
@@ -378,7 +379,7 @@ class StreamConfig:
         examples=["csv", "jdbc", "my_sources.weather.WeatherSource"],
     )
     path: str | tuple[str, ...] | None = setting(
-        {"type": ["string", "array"], "items": TEXT, "minLength": 1, "minItems": 1},
+        {**PLACE, "type": ["string", "array"], "items": PLACE, "minItems": 1},
         "File, folder or glob, or a list of them. For files, and for `delta` and `iceberg` tables "
         "outside a catalog.",
         examples=["data/*.csv", ["2025/", "2026/"]],

@@ -13,6 +13,7 @@ from shared.settings.checking import Location
 from shared.settings.kinds import (
     ANY_TEXT,
     FREE,
+    PLACE,
     POSITIVE,
     SECRET_VALUES,
     SWITCH,
@@ -201,7 +202,7 @@ class _Places:
     """Where the tables are."""
 
     path: str = setting(
-        TEXT,
+        PLACE,
         "Folder or URL of the tables, each in a folder "
         "`<path>/[<default_target_schema>/]<table_prefix><stream>/`. Required for files; for Delta "
         "and Iceberg set this or `catalog`.",
@@ -330,7 +331,7 @@ class StagingSettings:
     """Disk space for lines of standard input until Spark reads them."""
 
     root: str | None = setting(
-        TEXT,
+        PLACE,
         "Folder; by default the system's temporary folder. With a cluster, a folder that all "
         "executors share, or a URL that they reach, such as `s3://bucket/staging`.",
     )

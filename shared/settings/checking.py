@@ -127,7 +127,7 @@ _SHOWN_CHARACTERS = 60
 _SHOWN_BITS = 256
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|access.?key|api.?key", re.IGNORECASE)
 _HIDDEN_TEXT = "the value (hidden)"
-PASSWORD_IN_URL = re.compile(r"://[^/]*:(?![0-9]+(?:/|$)).*@")
+PASSWORD_IN_URL = re.compile(r"://[^/]*?:((?![0-9]+(?:/|$)).*)@")
 
 
 @dataclass(frozen=True)

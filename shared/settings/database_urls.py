@@ -15,6 +15,8 @@ _KINDS = {
     "mysql": "mysql",
     "mariadb": "mariadb",
 }
+_OTHERS = ("sqlserver", "oracle", "db2", "sqlite", "duckdb")
+"""Databases whose own URLs are not read."""
 _OF_LIBPQ = {"user": "PGUSER", "password": "PGPASSWORD"}
 
 
@@ -66,7 +68,7 @@ def database_login(place: str, environ: Mapping[str, str], prefix: str) -> Datab
         prefix: Begin of the program's own variables.
 
     Raises:
-        SettingsError: It begins like a URL of a database, and is none.
+        SettingsError: It begins like a URL of a database, and is none, or must be JDBC's.
     """
     login = {name: environ.get(prefix + name.upper()) for name in _OF_LIBPQ}
     if place.startswith("jdbc:"):
@@ -74,6 +76,11 @@ def database_login(place: str, environ: Mapping[str, str], prefix: str) -> Datab
     scheme, colon, _ = place.lstrip().partition(":")
     kind = _KINDS.get(scheme.lower()) if colon else None
     if kind is None:
+        if colon and scheme.lower() in _OTHERS and "://" in place:
+            raise SettingsError(
+                f"a URL that begins with '{scheme}:' names no files",
+                hint=f"give the JDBC URL of the database, which begins with 'jdbc:{scheme}:'",
+            )
         return None
     try:
         parts = urlsplit(place)

@@ -45,6 +45,15 @@ _FLAG_TEXT = "^ *([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]) *$"
 
 TEXT: Schema = {"type": "string", "minLength": 1}
 ANY_TEXT: Schema = {"type": "string"}
+NO_PASSWORD: Schema = {
+    NEVER: {
+        "pattern": PASSWORD_IN_URL.pattern,
+        "message": "holds a password",
+        "allowed": "a URL without password; credentials come from options or the environment",
+    }
+}
+PLACE: Schema = {**TEXT, **NO_PASSWORD}
+"""A path, or a URL without a password."""
 TEXTS: Schema = {"type": "array", "items": TEXT}
 NAMES: Schema = {**TEXTS, "uniqueItems": True}
 SWITCH: Schema = {"type": "boolean"}
@@ -118,13 +127,9 @@ LOCATION: Schema = {
     "pattern": r"^(?!\s)(?!://)(?!.*://$)(?![^/]*[A-Z][^/]*://)(?!.*://[^/]*:(?![0-9]+(?:/|$)).*@)"
     r"[^\u0000-\u001f\u007f]*[^\s\u0000-\u001f\u007f]$",
     ALLOWED: "a path, or a URL with a scheme in small letters",
-    NEVER: {
-        "pattern": PASSWORD_IN_URL.pattern,
-        "message": "holds a password",
-        "allowed": "a URL without password; credentials come from options or the environment",
-    },
+    **NO_PASSWORD,
 }
-"""A path, or a URL without a password."""
+"""The same for batch files, without spaces around it and control characters."""
 PREFIX: Schema = {
     "type": "string",
     "pattern": r"^(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\\u0000-\u001f\u007f]*$",

@@ -147,17 +147,40 @@ class TestAnswers:
         assert out == ""
         assert "the settings are valid" in err
 
-    def test_a_login_is_no_part_of_valid_settings(
+    def test_a_password_is_no_part_of_a_place(
         self, program: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        place = {"path": "sftp://me:hunter2pass@host.example/dir"}
+        place = {"path": "sftp://me:hunter2pass@host.example/dir.csv"}
         settings = (
             place
             if program == "target-spark"
-            else {"streams": [{"name": "c", "format": "csv", **place}]}
+            else {
+                "streams": [{"name": "c", "format": "csv", "path": [*place.values()]}],
+                "connections": [{"name": "a", **place}],
+            }
         )
-        assert MAIN[program](["--config", write("c.json", settings), "--validate-config"]) == 0
-        assert "hunter2pass" not in capsys.readouterr().err
+        file = write("c.json", settings)
+        for args in (["--config", file], [*place.values()]):
+            assert MAIN[program]([*args, "--validate-config", "--summary", "s.json"]) == 2
+            err = capsys.readouterr().err
+            assert err.count("['path']") == err.count("sftp://***@host.example") == len(settings)
+            assert "hunter2" not in err + Path("s.json").read_text()
+            settings = place
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ["https://me:hunter2@host/api", "--format", "x"],
+            ["sqlserver://sa:hunter2@db/x"],
+            ["--config", "https://me:hunter2@host/c.json"],
+            ["--config=ENV", "--summary", "s3://me:hunter2@bucket/s.json"],
+        ],
+    )
+    def test_a_password_in_an_argument_is_hidden(
+        self, program: str, args: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert MAIN[program]([*args, "--report", "r.html"]) == 2
+        assert "hunter2" not in capsys.readouterr().err
 
     def test_validate_wrong_config(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
         path = write("bad.json", {"spark": {"mastr": 1}, "surplus": "hunter2"})

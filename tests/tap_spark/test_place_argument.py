@@ -62,6 +62,11 @@ def test_places_that_are_not_looked_at(place: str, name: str) -> None:
     assert (actual["name"], actual["format"], actual["path"]) == (name, "csv", place)
 
 
+def test_an_unknown_url_is_shown_without_its_password() -> None:
+    with pytest.raises(SettingsError, match=r"^'https://\*\*\*@h/api' has no known ending"):
+        stream("https://me:hush@h/api")
+
+
 def test_a_given_format_wins(tmp_path: Path) -> None:
     (tmp_path / "orders.dat").touch()
     assert stream(str(tmp_path / "orders.dat"), "csv")["format"] == "csv"

@@ -416,7 +416,6 @@ class FileSource(DriverFiles, ABC):
     ) -> NewData:
         """Return what is new in the files, looked for once; start Spark if it is over `most`."""
         if self._new is None:
-            paths.check_logins(self.paths)
             files = paths.list_files(tuple(self.paths))
             if new_bytes(plan, files) > most:
                 start_spark()

@@ -7,7 +7,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -223,19 +223,6 @@ def is_compressed(url: str) -> bool:
 def is_read_whole(url: str) -> bool:
     """Return whether a file cannot be read in parts: compressed, or in `name=value` folders."""
     return is_compressed(url) or "=" in url.rpartition("/")[0]
-
-
-def check_logins(urls: Sequence[str]) -> None:
-    """Raise an error for a URL with a password, which would get into STATE.
-
-    Raises:
-        SourceError: One has a password.
-    """
-    for url in urls:
-        if ":" in split_url(url)[1].rpartition("@")[0]:
-            text = "the path holds a password, which would get into STATE"
-            hint = "set it in fsspec's configuration, such as FSSPEC_SFTP_PASSWORD for sftp"
-            raise SourceError(text, where=Where(file=shown(url)), hint=hint)
 
 
 def from_spark(url: str) -> str:

@@ -34,6 +34,13 @@ def test_a_url_that_is_none() -> None:
         database_login("postgresql://me:x@[::1/s", {}, "TAP_SPARK_")
 
 
+@pytest.mark.parametrize("place", ["sqlserver://sa:hush@db/x", "Oracle://db;password=hush"])
+def test_databases_that_have_a_jdbc_url_alone(place: str) -> None:
+    with pytest.raises(SettingsError, match=r"begins with 'jdbc:(sqlserver|Oracle):'") as caught:
+        database_login(place, {}, "TAP_SPARK_")
+    assert "hush" not in str(caught.value)
+
+
 def test_the_login_of_the_url_wins_then_our_variables_then_libpq() -> None:
     libpq = {"PGUSER": "pg", "PGPASSWORD": "of pg"}
     ours = {"TAP_SPARK_USER": "our", "TAP_SPARK_PASSWORD": "ours"}

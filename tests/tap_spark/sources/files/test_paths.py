@@ -14,7 +14,6 @@ from shared.errors import SourceError
 from tap_spark.sources.files.paths import (
     _locked_folders,
     _url_of,
-    check_logins,
     escaped,
     list_files,
     resolve_paths,
@@ -183,8 +182,3 @@ def test_names_that_are_not_utf8_are_errors(folder):
 )
 def test_urls_keep_what_names_lack(path, inside, name, url):
     assert _url_of(name, path, inside) == url
-
-
-def test_a_password_does_not_get_into_state():
-    with pytest.raises(SourceError, match=r"file 'sftp://host/a.csv': the path holds a password"):
-        check_logins(["sftp://host/b.csv", "sftp://me:secret@host/a.csv"])
