@@ -27,7 +27,7 @@ from shared.errors import (
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
 from shared.settings.checking import PASSWORD_IN_URL
-from shared.settings.config_text import check_new, config_text, write_config
+from shared.settings.config_text import check_new, config_text
 from shared.settings.loading import (
     DOTENV,
     ENV,
@@ -41,6 +41,7 @@ from shared.settings.loading import (
 from shared.settings.texts import hide, text_table
 from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
 from shared.singer.platform import return_memory_early
+from shared.singer.run_summary import write_file
 from shared.singer.signals import documented_error, forget_signals, raise_on_sigterm
 from shared.singer.stdout import claim_stdout
 from shared.spark.running_java import Submitted, current
@@ -225,7 +226,8 @@ def write_draft(
     if output is None:
         stdout.write(text.encode())
         return
-    write_config(output, text, force=force)
+    check_new(output, force=force)
+    write_file(text, output, "--output")
     logging.getLogger(program.name).info("wrote '%s'; next: %s", output, commands[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -43,8 +44,8 @@ _SIGNS = "*?[]{}\\"
 def is_folder(place: str) -> bool:
     """Return whether a path or URL leads to a folder; that of a URL is told by its ending."""
     local = local_path(place)
-    if local is not None and Path(local).exists():
-        return Path(local).is_dir()
+    if local is not None and os.path.exists(local):  # noqa: PTH110
+        return os.path.isdir(local)  # noqa: PTH112
     is_file = any(sign in place for sign in _SIGNS) or ending(place) in FORMATS
     return local is None and not is_file
 

@@ -7,6 +7,7 @@ general settings, overridden by those of its patterns.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
@@ -71,6 +72,10 @@ def table_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[
     elif len(results) > 1:
         first, second, *_ = declared.places
         yield Problem((second,), f"cannot be combined with {first!r}; set only one of them")
+    path = str(settings.get("path"))
+    if path.startswith("~") and os.path.expanduser(path) == path:  # noqa: PTH111
+        text = "is in the home folder of a user that is not known; begin a folder's name with './~'"
+        yield Problem(("path",), text)
     yield from _unsupported(registry, declared, settings)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
+from shared.errors import SettingsError
 from shared.settings.checking import Json
 from shared.settings.loading import settings_format
 from shared.settings.texts import WIDTH, printable
@@ -120,26 +121,7 @@ def check_new(path: str, *, force: bool) -> None:
         raise SettingsError(
             f"'{path}' would be TOML", hint="name a file that ends in .yaml, .yml or .json"
         )
-    if Path(path).exists() and not force:
+    if os.path.exists(path) and not force:  # noqa: PTH110
         raise SettingsError(
             f"'{path}' exists", hint="name another file, or give --force to replace it"
         )
-
-
-def write_config(path: str, text: str, *, force: bool) -> None:
-    """Write a settings file.
-
-    Raises:
-        SettingsError: The file is there.
-        DestinationError: It cannot be written.
-    """
-    check_new(path, force=force)
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DestinationError(
-            f"cannot be written ({error.strerror})",
-            where=Where(file=path),
-            hint="see --output",
-            lasts=error.errno not in DISK_FULL,
-        ) from None

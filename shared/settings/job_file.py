@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def read_job_file(path: str | None) -> JobFile:
     Raises:
         SettingsError: It cannot be read, or is not valid.
     """
-    file = Path(path) if path else next(filter(Path.is_file, map(Path, DEFAULT_FILES)), None)
+    file = Path(path) if path else next(map(Path, filter(os.path.isfile, DEFAULT_FILES)), None)
     if file is None:
         raise SettingsError("no job file given", hint=f"give one, or write {DEFAULT_FILES[0]}")
     try:
@@ -123,7 +124,7 @@ def read_job_file(path: str | None) -> JobFile:
     except InvalidSettingsError as error:
         problems = error.problems
     except ValueError as error:
-        other = next(filter(Path.is_file, map(Path, DEFAULT_FILES)), None)
+        other = next(map(Path, filter(os.path.isfile, DEFAULT_FILES)), None)
         is_job = other is not None and not file.exists() and _NAME.fullmatch(str(file)) is not None
         problems = (f"{error}; give FILE before JOB: {other} {file}" if is_job else str(error),)
     raise InvalidSettingsError(f"job file '{file}': {problem}" for problem in problems)

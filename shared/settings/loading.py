@@ -597,10 +597,9 @@ def secret_of(text: str, variables: Mapping[str, str]) -> str:
 
 def _content(name: str) -> bytes:
     try:
-        return read_whole(Path(name).expanduser())
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"the file {name!r} cannot be read ({reason})") from None
+        return read_whole(os.path.expanduser(name))  # noqa: PTH111
+    except OSError as error:
+        raise ValueError(f"the file {name!r} cannot be read ({error.strerror})") from None
 
 
 def _output(command: str) -> bytes:

@@ -8,8 +8,8 @@ credentials of this program in their environment, where s3fs, Arrow and S3A alik
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from shared.spark.spark_release import installed
@@ -121,7 +121,8 @@ def executor_environment(conf: Mapping[str, str], environ: Mapping[str, str]) ->
 
 def _of_profile(environ: Mapping[str, str]) -> dict[str, str]:
     shared = environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-    if "AWS_PROFILE" not in environ and not Path(shared).expanduser().exists():
+    shared = os.path.expanduser(shared)  # noqa: PTH111
+    if "AWS_PROFILE" not in environ and not os.path.exists(shared):  # noqa: PTH110
         return {}
     import botocore.session  # noqa: PLC0415
 

@@ -84,8 +84,9 @@ def test_a_stream_that_failed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a.prom").mkdir()
     with pytest.raises(DestinationError, match="--metrics-file"):
-        run(tmp_path)
+        run(tmp_path / "a.prom")
 
 
 def metrics_in(text: str) -> set[str]:

@@ -79,9 +79,21 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing_is_told_before_the_run(
     tmp_path: Path, option: str, place: int
 ) -> None:
-    files = [str(tmp_path / "missing" / "run") if at == place else None for at in range(3)]
-    text = rf"missing/run': its folder does not exist \(make it, or give --{option} another file"
-    with pytest.raises(SettingsError, match=text), summarized("p", *files[:2], metrics=files[2]):
+    for folder in ("missing", "x" * 300):
+        files = [str(tmp_path / folder / "run") if at == place else None for at in range(3)]
+        text = rf"{folder}/run': its folder does not exist \(make it, or give --{option} another"
+        with (
+            pytest.raises(SettingsError, match=text),
+            summarized("p", *files[:2], metrics=files[2]),
+        ):
+            pytest.fail("the run has begun")
+
+
+def test_metrics_are_in_a_file_that_is_read(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SettingsError, match=r"a.txt': its name does not end in .prom"),
+        summarized("p", metrics=f"{tmp_path}/a.txt"),
+    ):
         pytest.fail("the run has begun")
 
 

@@ -76,6 +76,8 @@ def test_path_is_required() -> None:
     ("field", "value"),
     [
         ("format", "xls"),
+        ("path", "~nobody-of-this-name/out"),
+        ("path", "s3://key:pass@bucket"),
         ("jdbc", {"url": "jdbc:postgresql://h/d"}),
         ("catalog", "lake"),
         ("type_conflicts", "cast"),

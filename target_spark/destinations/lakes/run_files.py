@@ -69,7 +69,12 @@ def hidden_folder(config: TargetConfig, place: Place) -> str:
     if config.staging.root is not None:
         root = join(config.staging.root, "notes")
     else:
-        state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+        if state.startswith("~"):
+            raise SettingsError(
+                "the user has no home folder for notes on loads",
+                hint="set staging.root, or the environment variable XDG_STATE_HOME",
+            )
         root = join(state, "singer-spark", "notes")
     # Catalogs may list a table in lower case that was named with capitals.
     return join(root, folder_name(place.shown.casefold()))

@@ -11,6 +11,7 @@ import pytest
 from tap_runs import stream
 
 from shared.errors import SourceError
+from shared.singer.datasets import place_name
 from tap_spark.sources.files.paths import (
     _locked_folders,
     _url_of,
@@ -83,6 +84,13 @@ def test_a_link_to_a_folder_is_followed_and_dots_after_it_are_those_of_its_targe
     assert file.url == str(folder / "x" / "a.csv")
     (file,) = list_files(resolve_paths(stream("csv", str(tmp_path / "link" / "*.csv"))))
     assert file.url == str(tmp_path / "link" / "a.csv")
+
+
+def test_a_name_that_begins_with_a_tilde_is_no_home_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    Path("~$a.csv").touch()
+    assert resolve_paths(stream("csv", "~$a.csv")) == (f"{folder}/~$a.csv",)
+    assert place_name("~$a.csv") == ("file", f"{folder}/~$a.csv")
 
 
 def test_a_pipe_or_device_is_no_file(folder):
