@@ -268,7 +268,7 @@ def read_settings(
     merged, submission = merge(loaded, place or {}), current()
     if submission is not None:
         merged = _with_submitted(program, submission, merged)
-    return with_secrets(program.schema, merged, environment(places))
+    return with_secrets(program.schema, merged, environment(sources, place))
 
 
 def _with_submitted(
@@ -284,9 +284,22 @@ def _with_submitted(
     return merge(settings, normalize(program.schema, submission.settings()))
 
 
-def environment(sources: Sequence[str]) -> Mapping[str, str]:
-    """Return the environment variables, with those of `.env` if the settings come from there."""
-    return {**read_dotenv(DOTENV), **os.environ} if ENV in sources else os.environ
+def environment(sources: Sequence[str], place: object = None) -> Mapping[str, str]:
+    """Return the environment variables, with those of `.env` if the settings come from there.
+
+    Args:
+        sources: As in `read_settings`.
+        place: The path or URL of the command line, or its settings; None for none.
+
+    Raises:
+        SettingsError: `.env` cannot be read.
+    """
+    if place is None and ENV not in sources:
+        return os.environ
+    try:
+        return {**read_dotenv(DOTENV), **os.environ}
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def print_about(program: Program, style: str | None) -> None:

@@ -134,7 +134,8 @@ def command(
     options = _run_options(what, **chosen_options)
     files = {"summary": summary, "report": report, "metrics": metrics_file}
     with summarized(PROGRAM.name, **files, warn_drift=warn_drift) as collected:
-        named = None if place is None else place_settings(place, form, os.environ)
+        variables = environment(sources, place)
+        named = None if place is None else place_settings(place, form, variables)
         config = _config(sources, named)
         if validate_config:
             _logger.info("the settings are valid: %s stream(s)", len(config.streams))
@@ -154,7 +155,7 @@ def command(
 def _config(sources: Sequence[str], named: Mapping[str, Any] | None) -> TapConfig:
     settings: Mapping[str, Any] = read_settings(PROGRAM, sources, named)
     if settings.get("connections"):
-        settings = with_passwords(settings, environment(sources))
+        settings = with_passwords(settings, environment(sources, named))
     config = tap_config(settings)
     if any(stream.is_python_source for stream in config.streams):
         # Before Java starts, whose workers see what this program sees.
@@ -285,7 +286,8 @@ def preview_command(
         place, *others = names
         names = tuple(others)
     width = shutil.get_terminal_size().columns if os.isatty(_STDOUT) else None
-    named = None if place is None else place_settings(place, form, os.environ)
+    variables = environment(sources, place)
+    named = None if place is None else place_settings(place, form, variables)
     config = _config(sources, named)
     raise_on_sigterm()
     output = claim_stdout()

@@ -19,6 +19,7 @@ from shared.cli import (
     check_form,
     common_options,
     docs_command,
+    environment,
     init_options,
     print_about,
     read_settings,
@@ -127,7 +128,8 @@ def command(
         summarized(PROGRAM.name, **files, warn_drift=warn_drift) as collected,
         nullcontext() if overlap_code is None else _overlap_ends_with(overlap_code),
     ):
-        named = None if place is None else place_settings(place, form)
+        variables = environment(sources, place)
+        named = None if place is None else place_settings(place, form, variables)
         config = target_config(read_settings(PROGRAM, sources, named))
         chosen = backfill_of(config.format, **backfill)
         config = replace(config, backfill=chosen, strict_end=strict_end)

@@ -346,7 +346,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
         if names:
             _warn_once(f"'{path}': line {names[0]} has a name without =VALUE: it is left out")
         return variables
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):  # A folder is a virtualenv.
         return {}
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"

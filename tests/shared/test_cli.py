@@ -246,6 +246,21 @@ class TestTap:
         assert [call[0] for call in edge] == ["claim_stdout", "run_sync"]
         assert edge[1][2:4] == (None, None)
 
+    def test_logins_beside_a_place_are_in_dotenv(self, edge: list[tuple[Any, ...]]) -> None:
+        shop = {"name": "s", "url": "jdbc:postgresql://h/s", "password_variable": "SHOP_PW"}
+        own = {"TAP_SPARK_USER": "me", "TAP_SPARK_PASSWORD": "hush", "SHOP_PW": "hush"}
+        own["TAP_SPARK_CONNECTIONS"] = f"'{json.dumps([shop])}'"
+        write(".env", "".join(f"{name}={value}\n" for name, value in own.items()))
+        for place, user in ((write("a.csv", "x\n"), None), ("postgresql://h/d", "me")):
+            assert tap_spark.cli.main([place]) == 0
+            [one] = edge[-1][1].connections
+            assert (one.user, one.password) == (user, "hush")
+        write(".env", "PGUSER=me\nPGPASSWORD=hush\n")
+        assert target_spark.cli.main(["postgresql://h/d"]) == 0
+        assert edge[-1][1].block.user == "me"
+        write(".env", "A='x")
+        assert tap_spark.cli.main(["a.csv"]) == 2
+
     def test_sync_with_catalog_and_state(self, edge: list[tuple[Any, ...]]) -> None:
         assert self.run("--catalog", "c.json", "--state", "s.json") == 0
         assert edge[1:3] == [("load_catalog", "c.json"), ("load_state", "s.json")]
