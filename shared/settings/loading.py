@@ -420,7 +420,7 @@ def environment_settings(
         text = variables[variable]
         if name == variable or not text or name.startswith("_") or name in others:
             continue
-        location = _locate(names, name)
+        location = _locate(schema, names, name)
         if location is None:
             match = nearest(name, names)
             hint = f"; did you mean {prefix}{match}?" if match else ""
@@ -444,17 +444,20 @@ def _variable_names(schema: Schema, above: Keys = ()) -> Iterator[tuple[str, Key
         yield "_".join(location).upper(), location
         yield "__".join(location).upper(), location
         yield from _variable_names(child, location)
-        if "properties" not in child and below(child):
+        if "properties" not in child and (below(child) or child.get("additionalProperties")):
             yield "__".join(location).upper() + "__", location
 
 
-def _locate(names: Mapping[str, Keys], name: str) -> Keys | None:
+def _locate(schema: Schema, names: Mapping[str, Keys], name: str) -> Keys | None:
     if name.upper() in names and not name.endswith("__"):
         return names[name.upper()]
     for start in (prefix for prefix in names if prefix.endswith("__")):
-        key = name[len(start) :].replace("__", ".")
+        key = name[len(start) :]
         if name.upper().startswith(start) and key:
-            return (*names[start], key.lower() if key.isupper() else key)
+            key = key.lower() if key.isupper() else key
+            # Where nothing is declared, values may be objects.
+            is_free = not below(reduce(below, names[start], schema))
+            return (*names[start], *(key.split("__") if is_free else [key.replace("__", ".")]))
     return None
 
 
@@ -462,11 +465,14 @@ def coerce(schema: Schema, text: str) -> Json:
     """Turn a variable's text into a value of the type its schema asks for.
 
     Returns:
-        The value; the text itself if it fits no type, for the check to report.
+        The value; the text itself if it fits no type, for the check to report. Without a type:
+        an object, an array or a boolean if the text is one in JSON, else the text.
 
     Raises:
         ValueError: The schema needs JSON and the text is not JSON.
     """
+    if not schema and (text in ("true", "false") or text.lstrip().startswith(("[", "{"))):
+        return _json_value(schema, text)
     declared = schema.get("type", "string")
     types = [declared] if isinstance(declared, str) else list(declared)
     if "array" in types or "object" in types:

@@ -156,6 +156,14 @@ def test_from_the_environment() -> None:
         "TARGET_SPARK_FAILURE": '{"policy": "LogAndContinue"}',
         "TARGET_SPARK_OPTIONS__COMPRESSION": "zstd",
         "TARGET_SPARK_STAGING__ROOT": "/staging",
+        "TARGET_SPARK_STORAGE_OPTIONS__KEY": "123",
+        "TARGET_SPARK_STORAGE_OPTIONS__ANON": "false",
+        "TARGET_SPARK_STORAGE_OPTIONS__client_kwargs__region_name": "eu",
+        "TARGET_SPARK_STORAGE_OPTIONS__CONFIG_KWARGS": '{"retries": 1}',
+        "TARGET_SPARK_BATCH_CONFIG__STORAGE__ROOT": "in",
+        "TARGET_SPARK_BATCH_CONFIG__STORAGE__OPTIONS__SECRET": "s",
+        "TARGET_SPARK_STREAM_MAPS__orders__mail": "md5(mail)",
+        "TARGET_SPARK_STREAM_MAP_CONFIG__HASH_SALT": "salt",
     }
     settings, bad = environment_settings(SETTINGS_SCHEMA, PROGRAM.env_prefix, variables)
     config = target_config(settings)
@@ -166,6 +174,11 @@ def test_from_the_environment() -> None:
     assert config.failure == FailurePolicy("LogAndContinue")
     assert config.options == {"compression": "zstd"}
     assert config.staging.root == "/staging"
+    options = {"key": "123", "anon": False, "client_kwargs": {"region_name": "eu"}}
+    assert config.storage_options == {**options, "config_kwargs": {"retries": 1}}
+    assert settings["batch_config"]["storage"]["options"] == {"secret": "s"}
+    assert settings["stream_maps"] == {"orders": {"mail": "md5(mail)"}}
+    assert settings["stream_map_config"] == {"hash_salt": "salt"}
 
 
 def test_every_declared_setting_has_a_description() -> None:
