@@ -485,6 +485,7 @@ _DAMAGED = re.compile(
     r"DeltaProtocolError|SchemaMismatchError|[Cc]orrupt|[Mm]alformed|[Ii]nvalid JSON"
     r"|JsonParseException|JSONDecodeError|Name or service not known|UnsupportedOperationException"
     r"|ValidationException|ValidationError|No FileSystem for scheme|UNSUPPORTED"
+    r"|Protocol not known|[Ii]nstall \w+ to access"
 )
 """Words of failures that last; while a run is retried, they tell nothing against others."""
 _ANOTHER_RUN = re.compile(

@@ -33,6 +33,8 @@ from shared.storage.urls import S3_SCHEMES, Roots, local_path, shown
 
 NO_SUCH_HOST = errno.ENXIO
 """Number of a host name that nobody has; EHOSTUNREACH if name servers do not answer."""
+NO_SUCH_SCHEME = errno.EPROTONOSUPPORT
+"""Number of a scheme without a package, or with options that it does not take."""
 
 _CODES = {
     errno.ENOENT: r"NoSuchBucket|NoSuchKey|404",
@@ -66,12 +68,15 @@ _HINTS = {
     errno.EPERM: "check the credentials (`singer-spark docs s3`) and what they are allowed",
     errno.EBUSY: "the storage asks for fewer requests; try again later",
     NO_SUCH_HOST: "check the host's name in the endpoint (`endpoint_url` or AWS_ENDPOINT_URL)",
+    NO_SUCH_SCHEME: "check the scheme of the URL, its options, and that its package is installed",
     errno.EIO: "the storage has failed by itself; try again later",
     **dict.fromkeys(
         (errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH), _CONNECT
     ),
 }
-_ABOUT_ONE_FILE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL})
+_ABOUT_ONE_FILE = frozenset(
+    {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, NO_SUCH_SCHEME}
+)
 
 
 def storage_error(error: BaseException, place: str, blot: str | None = None) -> OSError:
@@ -279,7 +284,8 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
     try:
         return fsspec.core.url_to_fs(url, **options.for_url(url))  # type: ignore[no-any-return]
     except (ImportError, ValueError, TypeError) as error:
-        raise OSError(f"{options.without_secrets(str(error))} (for {shown(url)})") from None
+        text = options.without_secrets(str(error))
+        raise OSError(NO_SUCH_SCHEME, text, shown(url)) from None
     except Exception as error:
         raise _explained(error, url, options) from None
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg import exceptions as iceberg
@@ -22,7 +23,7 @@ from shared.errors import (
     error_text,
 )
 from shared.spark.spark_errors import explain, start_error
-from shared.storage.access import storage_error
+from shared.storage.access import StorageOptions, remote, storage_error
 from tap_spark.sources.source_failures import all_of, source_error
 from target_spark.destinations.databases.database import Database, explain_errors
 from target_spark.destinations.databases.database_tables import DatabaseAddress
@@ -141,6 +142,27 @@ def test_object_stores(error: Exception, code: int) -> None:
     failed = write_error("s3://b/t", cause)
     failed.__cause__ = cause
     assert code_of(failed) == code
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "text"),
+    [
+        ("s4://b/t", {}, "Protocol not known: s4"),
+        ("webhdfs://h/t", {"kerberos": True}, "No module named 'requests_kerberos'"),
+    ],
+)
+def test_storages_that_cannot_be_used(url: str, options: dict[str, Any], text: str) -> None:
+    hint = rf"{text} \(check the scheme"
+    with pytest.raises(DestinationError, match=hint) as caught, writing(url):
+        remote(url, StorageOptions(options))
+    assert code_of(caught.value) == LASTS
+
+
+def test_a_scheme_that_an_executor_lacks() -> None:
+    for text in ("Protocol not known: s4", "Please install gcsfs to access Google Storage"):
+        failed = DestinationError("cannot write batch files")
+        failed.__cause__ = RuntimeError(f"the storage failed: {text}")
+        assert code_of(failed) == LASTS
 
 
 def postgresql(state: str) -> Callable[[], Exception]:
