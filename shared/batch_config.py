@@ -55,8 +55,6 @@ from shared.settings.kinds import Side
 from shared.settings.loading import (
     json_object,
     read_settings_file,
-    read_whole,
-    settings_format,
 )
 
 __all__ = [
@@ -202,13 +200,7 @@ def _read(name: str) -> dict[str, Any]:
     Raises:
         ValueError: With what is wrong, in one line.
     """
-    if settings_format(Path(name)) != "JSON":
-        return read_settings_file(Path(name))
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else read_whole(name)
-    except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
-    return json_object(data, unique_keys=True)
+    return json_object(sys.stdin.buffer.read()) if name == "-" else read_settings_file(Path(name))
 
 
 def _near_misses(config: Mapping[str, Any]) -> Iterator[str]:

@@ -369,7 +369,8 @@ def run_main(
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):  # A full disk does not change the exit code.
+            error.show()
         return error.exit_code
     except BaseException as error:
         return report(error, logging.getLogger(program.name))

@@ -91,20 +91,17 @@ def settings_format(path: Path) -> str:
     return FORMATS.get(path.suffix.lower(), "JSON")
 
 
-def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
-    """Read text that is one JSON object; lines that begin with `//` are comments.
+def json_object(data: bytes) -> dict[str, Any]:
+    """Read text, in an encoding of Unicode, that is one JSON object; reject a key given twice.
 
-    Args:
-        data: The text, in an encoding of Unicode.
-        unique_keys: Reject an object that gives a key twice; otherwise the last one counts.
+    Lines that begin with `//` are comments.
 
     Raises:
         ValueError: With what is wrong, in one line.
     """
-    pairs = _without_doubles if unique_keys else None
     try:
         text = _COMMENT.sub("", data.decode(json.detect_encoding(data), "surrogatepass"))
-        value = json.loads(text, object_pairs_hook=pairs, parse_constant=refuse_constant)
+        value = json.loads(text, **_STRICT)
     except UnicodeDecodeError:
         raise ValueError("not valid JSON: not Unicode text") from None
     except RecursionError:
@@ -129,6 +126,12 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def refuse_constant(name: str) -> None:
     """Reject `NaN` and `Infinity`, which Python's JSON reader accepts."""
     raise ValueError(f"not valid JSON: {name} is not a JSON value")
+
+
+_STRICT: Mapping[str, Any] = {
+    "object_pairs_hook": _without_doubles,
+    "parse_constant": refuse_constant,
+}
 
 
 def _yaml_object(data: bytes) -> dict[str, Any]:
@@ -488,7 +491,7 @@ def coerce(schema: Schema, text: str) -> Json:
 
 def _json_value(schema: Schema, text: str) -> Json:
     try:
-        return json.loads(text, parse_constant=refuse_constant)
+        return json.loads(text, **_STRICT)
     except json.JSONDecodeError as error:
         where = "" if holds_secret(schema) else f" at column {error.colno}"
         raise ValueError(f"not valid JSON: {error.msg}{where}") from None

@@ -279,7 +279,8 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     level_name, style = _meltano_logging(meltano) if meltano else ("info", "text")
     asked = environ.get(f"{prefix}_LOGLEVEL") or environ.get("LOGLEVEL") or level_name
     level = LEVELS.get(asked.strip().lower())
-    wants_json = (environ.get("LOG_FORMAT") or style).strip().lower() == "json"
+    style = (environ.get("LOG_FORMAT") or style).strip().lower()
+    wants_json = style == "json"
     handler = ConsoleHandler(console)
     console.suit(program, environ, wants_json=wants_json)
     if level is not None and level > logging.INFO:
@@ -304,6 +305,9 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
         logging.getLogger(program).warning(
             "the log level %r is unknown; known are %s; using info", asked, levels
         )
+    if style not in ("json", "text"):
+        text = "LOG_FORMAT %r is unknown; known are json, text; using text"
+        logging.getLogger(program).warning(text, style)
 
 
 def mark_run(run_id: str) -> None:

@@ -212,6 +212,13 @@ class TestAnswers:
         assert out == ""
         assert err.startswith((f"Usage: {program}", "Error: "))
 
+    def test_wrong_usage_that_cannot_be_told(
+        self, program: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Path("/dev/full").open("wb", buffering=0) as full:
+            monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
+            assert MAIN[program](["--bogus"]) == 2
+
     def test_several_configs_and_environment(
         self, program: str, monkeypatch: pytest.MonkeyPatch, edge: list[tuple[Any, ...]]
     ) -> None:

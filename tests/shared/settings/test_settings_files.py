@@ -108,6 +108,7 @@ def test_what_pyyaml_writes_is_read(value: Any, flow: bool) -> None:
     [
         ("a.yaml", "a: 1\nb: 2\na: 3", "the key 'a' is given twice at line 3, column 1"),
         ("a.yaml", "a:\n- b: {c: 1, c: 2}", "the key 'c' is given twice at line 2, column 13"),
+        ("a.json", '{"a": [{"b": 1, "b": 2}]}', "the key 'b' is given twice in one object"),
         ("a.yaml", "a: [1,\nb: 2", "at line [23]"),
         ("a.yaml", "a: 1\n\tb: 2", "at line 2, column 1"),
         ("a.yaml", "a: !!python/name:os.system x", "the tag .* is not supported at line 1"),

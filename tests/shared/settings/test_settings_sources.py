@@ -299,6 +299,10 @@ class TestEnvironment:
     def test_free_form_needs_a_key(self) -> None:
         assert len(env_problems(X_SPARK__CONF__="m")) == 1
 
+    def test_json_with_a_key_twice(self) -> None:
+        [problem] = env_problems(X_STREAMS='[{"name": "a", "name": "b"}]')
+        assert problem == "environment X_STREAMS: the key 'name' is given twice in one object"
+
     def test_json_that_is_none_is_named_without_its_value(self) -> None:
         [problem] = env_problems(X_SPARK='{"remote": "sc://h;token=hunter2"')
         assert problem.startswith("environment X_SPARK: not valid JSON")

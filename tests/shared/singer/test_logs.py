@@ -142,8 +142,9 @@ class TestLevels:
         assert logging.getLogger().level == logging.DEBUG
 
     def test_unknown_level_is_warned_of(self) -> None:
-        stream = logged({"LOGLEVEL": "loud"})
+        stream = logged({"LOGLEVEL": "loud", "LOG_FORMAT": "jsn"})
         assert "'loud' is unknown" in stream.getvalue()
+        assert "LOG_FORMAT 'jsn' is unknown" in stream.getvalue()
         assert logging.getLogger().level == logging.INFO
 
     @pytest.mark.parametrize("name", ["py4j.clientserver", "pyspark.sql", "fsspec", "s3fs"])

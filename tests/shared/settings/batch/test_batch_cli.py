@@ -130,7 +130,7 @@ def test_an_enormous_number_is_one_clear_line(settings_file, capsys):
 def test_a_missing_file_is_one_clear_line(tmp_path, capsys):
     path = str(tmp_path / "none.json")
     assert main([path]) == 2
-    assert capsys.readouterr().err == f"file {path!r}: cannot be read (No such file or directory)\n"
+    assert capsys.readouterr().err == f"file {path!r}: the file does not exist\n"
 
 
 def test_a_folder_is_one_clear_line(tmp_path, capsys):
