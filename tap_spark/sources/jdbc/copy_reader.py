@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 BATCH_BYTES, FILE_BATCH_BYTES = 512 * 1024, 8 * 1024 * 1024
 """Bytes of a batch whose rows go on at once, and of one for files; a longer row is one alone."""
-SESSION = ("SET LOCAL DateStyle = 'ISO'", "SET LOCAL extra_float_digits = 3")
-"""What the JDBC driver sets, too: it decides how values are written as text."""
 _SERVER_WORDS = re.compile(r"((?:ERROR|FATAL|PANIC)):\s+([^\n]+)")
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _CONNECT = re.compile(r"Failed to connect: ([^\n]+)")
@@ -94,7 +92,7 @@ class CopySession:
         self.login = login
         self._connection = _explained(lambda: dbapi.connect(login.uri, autocommit=False))
         try:
-            for statement in (*begin, *SESSION):
+            for statement in begin:
                 self.rows(statement, copy=False)
         except BaseException:
             self.close()

@@ -66,8 +66,14 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
 _IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
 NO_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 """A session that waits for Spark to write rows already read is not idle."""
-TEXT_FORMATS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
-"""How the server formats values that are read as text."""
+TEXT_FORMATS = (
+    "SET TIME ZONE 'UTC'",
+    "SET intervalstyle = 'iso_8601'",
+    "SET datestyle = 'ISO'",
+    "SET extra_float_digits = 3",
+    "SET bytea_output = 'hex'",
+)
+"""How the server formats values that are read as text: JDBC reads floats so, with all digits."""
 REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 

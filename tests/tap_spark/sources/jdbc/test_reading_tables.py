@@ -317,6 +317,11 @@ def test_sparks_own_options_split_a_table(lake_spark, postgres):
         assert piece.frame.rdd.getNumPartitions() == 3
         rows += [tuple(row) for row in piece.frame.collect()]
     assert printed(rows) == copied(postgres, "select id, v from many")
+    postgres.run("create table exact (k int, d float8, f real)")
+    postgres.run("insert into exact values (1, 0.1::float8 + 0.2, 16777216)")
+    postgres.run(f"alter database {postgres.name} set extra_float_digits = 0")
+    stream = table_stream(postgres, "exact", options=options)
+    assert rows_of(lake_spark, stream) == [(1, 0.1 + 0.2, 16777216.0)]
 
 
 def test_a_query(lake_spark, postgres):

@@ -160,6 +160,7 @@ def test_sessions_read_only() -> None:
     actual = session_properties(PG)
     assert (actual["readOnly"], actual["readOnlyMode"]) == ("true", "always")
     assert "READ ONLY" in str(init_statement(PG))
+    assert "extra_float_digits = 3" in str(init_statement(PG))
     assert init_statement("jdbc:sqlite:x.db") == "PRAGMA query_only = 1"
     assert session_properties("jdbc:duckdb:x.db") == {"duckdb.read_only": "true"}
     # A database in memory cannot be opened to read alone.
