@@ -119,7 +119,10 @@ def order_of(row: Mapping[str, Any], spark_type: str) -> KeyOrder:
     """Return who orders a column, by its row of the metadata query and Spark's type."""
     if is_ordered(spark_type) or (row["builtin"] and row["base"] in ("uuid", *TEXT_KEYS)):
         return KeyOrder.SPARK
-    if row["is_enum"] or row["base"] in ("citext", *(ORDERED if row["builtin"] else ())):
+    if row["is_enum"] or (row["builtin"] and row["base"] in ORDERED):
+        return KeyOrder.DATABASE
+    # Of a domain over a citext outside of the search path, `compared` has no schema.
+    if row["base"] == "citext" and row["base_words"] in ("citext", row["words"]):
         return KeyOrder.DATABASE
     return KeyOrder.NONE
 
@@ -381,6 +384,13 @@ class PostgreSqlDialect(Dialect):
         if is_text and column.order is KeyOrder.SPARK:
             return f'({column.expression}) COLLATE "C"'
         return quoted
+
+    def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
+        """See `Dialect`: without its schema, the operator of a hidden citext is that of text."""
+        schema, _, name = column.sql_type.rpartition(".")
+        if schema and name == "citext":
+            operator = f"OPERATOR({schema}.{operator})"
+        return super().compared(column, operator, value)
 
     def greatest(self, column: ColumnInfo, source: str) -> str:
         """Select the greatest value that can be a bookmark; `max` does not know every type."""

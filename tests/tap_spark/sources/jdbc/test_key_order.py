@@ -40,7 +40,7 @@ POSTGRESQL = {
     "text": ["'B'", "'Z'", "'a'", "'c'", "'é'"],
     'varchar(9) collate "C"': ["'B'", "'B '", "'Z'", "'a'", "'é'"],
     "char(4)": ["'B'", "'Z'", "'a'", "'a b'"],
-    "citext": ["'a'", "'B'", "'c'", "'D'"],
+    "ext.citext": ["'a'", "'B'", "'c'", "'D'"],
     "mood": ["'sad'", "'ok'", "'happy'"],
     "uuid": [f"'{c}0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'" for c in "19aAf"],
     "inet": ["'9.0.0.0/8'", "'9.0.0.1'", "'10.0.0.1'", "'192.168.1.5'", "'::1'"],
@@ -191,7 +191,8 @@ def check(runs: Mapping[str, list[tuple[set[int], set[int]]]]) -> None:
 
 @pytest.fixture
 def postgresql(postgres: Database) -> Iterator[Database]:
-    postgres.run("""create extension citext; create domain price as numeric;
+    postgres.run("""create schema ext; create extension citext schema ext;
+        create domain price as numeric;
         create type mood as enum ('sad', 'ok', 'happy');
         create collation ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)""")
     postgres.run(f"alter database {postgres.name} set timezone to 'Europe/Berlin'")
