@@ -150,7 +150,8 @@ class StagedComparison:
         """Return the statements that upsert the rows `d`."""
         sql = self.sql
         if not rows.is_unique:
-            return sql.merge_from(self.table, rows.keys, columns, differing)
+            keys = {key: columns[key] for key in rows.keys}
+            return sql.merge_from(self.table, keys, columns, differing)
         into = f"{sql.table(self.table)} ({sql.names(list(columns))}){sql.overriding}"
         values = ", ".join(columns.values())
         # `WHERE true`: otherwise MySQL takes ON for the condition of a join.

@@ -61,6 +61,7 @@ class FoundColumn:
         sql_type: Type as reported by the database.
         has_default: Whether rows may omit it although it cannot be null.
         generated: Whether the database computes it: rows cannot set it.
+        collation: That of its texts, quoted; empty for a type without one, or the default.
         default: Expression of its default, if statements that change the column must repeat it.
         clauses: Other clauses that they must repeat.
     """
@@ -70,6 +71,7 @@ class FoundColumn:
     nullable: bool
     has_default: bool = False
     generated: bool = False
+    collation: str = ""
     default: str = ""
     clauses: str = ""
 
@@ -103,6 +105,8 @@ class StagedRows:
         values: Column of the table → SQL expression over a staging table's columns.
         keys: Key columns of the table; if empty, all rows are appended.
         staged_keys: Their staging columns.
+        compared: Key → SQL expression like that in `values`, which is equal to what the table's
+            column stores if the column takes both for one value.
         nullable_keys: Those of `keys` that can be null.
         deleted: Staging column that marks rows to delete; None to keep such rows.
         order_by: Column of the table → staging column, of those that tell which row of a key is
@@ -117,6 +121,7 @@ class StagedRows:
     values: Mapping[str, str]
     keys: tuple[str, ...] = ()
     staged_keys: tuple[str, ...] = ()
+    compared: Mapping[str, str] = field(default_factory=dict)
     nullable_keys: frozenset[str] = frozenset()
     deleted: str | None = None
     order_by: Mapping[str, str] = field(default_factory=dict)

@@ -144,6 +144,9 @@ class LoadSql(Protocol):
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """Return the expression that converts a staged value to a column's type."""
 
+    def compared(self, value: str, staged: str, column: FoundColumn) -> str:
+        """Return a converted value as the column stores and compares it, for conditions."""
+
     def as_text(self, expression: str, staged: str) -> str:
         """Return the expression that converts a value of a staged type to text."""
 
@@ -247,16 +250,17 @@ class LoadSql(Protocol):
         number = {name: f"v{n}" for n, name in enumerate(rows.values)}
         values = ", ".join(f"{value} AS {number[name]}" for name, value in rows.values.items())
         kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
-        newest = f"(SELECT {values} FROM {self._newest(rows)}{kept}) d"
+        newest = f"(SELECT {values}, {_key_values(rows)} FROM {self._newest(rows)}{kept}) d"
         pairs = [(f"d.{number[name]}", f"t.{self.name(name)}") for name in rows.order_by]
         newer = f" AND {not_older(pairs, self.same)}" if pairs else ""
         columns = {name: f"d.{value}" for name, value in number.items()}
-        return self.merge_from(place, rows.keys, columns, newest, newer)
+        keys = {key: f"d.k{n}" for n, key in enumerate(rows.keys)}
+        return self.merge_from(place, keys, columns, newest, newer)
 
     def merge_from(
         self,
         place: TablePlace,
-        keys: Sequence[str],
+        keys: Mapping[str, str],
         columns: Mapping[str, str],
         rows: str,
         newer: str = "",
@@ -265,11 +269,12 @@ class LoadSql(Protocol):
 
         Args:
             place: The table, with or without a unique index for keys.
+            keys: Key column → value that is compared with it.
             columns: Column of the table → value of a row.
             rows: The rows with their alias.
             newer: Further condition for an update.
         """
-        equal = " AND ".join(f"t.{self.name(key)} = {columns[key]}" for key in keys)
+        equal = " AND ".join(f"t.{self.name(key)} = {value}" for key, value in keys.items())
         sets = [(name, value) for name, value in columns.items() if name not in keys]
         table = self.table(place)
         insert = (
@@ -430,9 +435,13 @@ class LoadSql(Protocol):
 
     def marked(self, rows: StagedRows) -> str:
         """Select key and order columns of the keys whose newest row is marked as deleted."""
-        names = dict.fromkeys((*rows.staged_keys, *rows.order_by.values()))
-        keys = ", ".join(f"s.{name}" for name in names)
-        return f"SELECT {keys} FROM {self._newest(rows)} WHERE s.{rows.deleted} IS NOT NULL"
+        order = "".join(f", s.{name}" for name in dict.fromkeys(rows.order_by.values()))
+        chosen = f"{self._newest(rows)} WHERE s.{rows.deleted} IS NOT NULL"
+        return f"SELECT {_key_values(rows)}{order} FROM {chosen}"
+
+    def key_pairs(self, rows: StagedRows) -> list[tuple[str, str]]:
+        """Return the key columns of the table `t` with those of the rows `d` of `marked`."""
+        return [(f"t.{self.name(key)}", f"d.k{n}") for n, key in enumerate(rows.keys)]
 
     def newer(self, table: str, row: str, rows: StagedRows) -> str:
         """Return the condition that a row is not older than that of the table, or nothing.
@@ -447,7 +456,7 @@ class LoadSql(Protocol):
 
     def _newest(self, rows: StagedRows) -> str:
         # Keys are equal as the table compares them: its type may ignore case or blanks.
-        keys = ", ".join(rows.values[key] for key in rows.keys)
+        keys = ", ".join(rows.compared.values())
         staged = self._union(rows, ", ".join(rows.staged_keys))
         newest = f"SELECT max(o) AS o FROM ({staged}) s GROUP BY {keys}"
         if rows.order_by:
@@ -472,6 +481,11 @@ def literal(text: str) -> str:
     """Return a text as a literal, if the server takes a backslash for an escape."""
     quoted = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "")
     return f"'{quoted}'"
+
+
+def _key_values(rows: StagedRows) -> str:
+    """Return the columns `k0`, `k1`, … that are compared with the keys of a table."""
+    return ", ".join(f"{value} AS k{n}" for n, value in enumerate(rows.compared.values()))
 
 
 def _within(rows: StagedRows) -> str:

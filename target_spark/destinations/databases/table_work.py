@@ -457,9 +457,12 @@ class TableWork:
     ) -> StagedRows:
         """Return rows of staging tables, and how they are loaded."""
         sql, result = self.sql, plan.table
-        stored = {column.name: column.sql_type for column in result.columns}
+        stored = {column.name: column for column in result.columns}
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
+        keyed = keys_of(request)
+        keys = tuple(plan.mapping[key] for key in keyed)
         values: dict[str, str] = {}
+        compared = dict.fromkeys(keys, NULL)
         is_whole = request.method == "overwrite"
         supplied = plan.change.supplied(request.struct.names)
         for column in plan.change.projection:
@@ -469,13 +472,14 @@ class TableWork:
                 continue
             expression = f"s.{places[column.source]}"
             staged = sql.type_of(request.struct[column.source].dataType)
+            into = stored[column.target]
             if column.how == "text":
                 expression = sql.as_text(expression, staged)
             else:
-                expression = sql.converted(expression, staged, stored[column.target])
+                expression = sql.converted(expression, staged, into.sql_type)
             values[column.target] = expression
-        keyed = keys_of(request)
-        keys = tuple(plan.mapping[key] for key in keyed)
+            if column.target in compared:
+                compared[column.target] = sql.compared(expression, staged, into)
         marked = request.hard_delete and DELETED_AT in places and keyed
         nullable = frozenset(c.name for c in result.columns if c.nullable) & set(keys)
         return StagedRows(
@@ -484,6 +488,7 @@ class TableWork:
             values=values,
             keys=keys,
             staged_keys=tuple(places[key] for key in keyed),
+            compared=compared,
             nullable_keys=nullable,
             deleted=places[DELETED_AT] if marked else None,
             order_by={plan.mapping[name]: places[name] for name in request.order_by},

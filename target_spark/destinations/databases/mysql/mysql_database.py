@@ -240,9 +240,9 @@ _RELATION = (
     "WHERE t.table_schema = %s AND t.table_name = %s"
 )
 _COLUMNS = (
-    "SELECT column_name, column_type, is_nullable, column_default, extra, column_comment FROM "
-    "information_schema.columns WHERE table_schema = %s AND table_name = %s "
-    "ORDER BY ordinal_position"
+    "SELECT column_name, column_type, is_nullable, column_default, extra, column_comment, "
+    "coalesce(collation_name, '') FROM information_schema.columns "
+    "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
 _TRIGGERS = (
     "SELECT 1 FROM information_schema.triggers WHERE event_object_schema = %s AND "
@@ -255,7 +255,7 @@ _KEYS = (
 
 
 def _column(row: Sequence[Any], mariadb: bool) -> FoundColumn:
-    name, kind, nullable, default, extra, comment = row
+    name, kind, nullable, default, extra, comment, collation = row
     # MariaDB shows a missing default as NULL.
     has_default = default is not None and not (mariadb and default == NULL)
     other = extra.replace("DEFAULT_GENERATED", "").strip()
@@ -266,6 +266,7 @@ def _column(row: Sequence[Any], mariadb: bool) -> FoundColumn:
         nullable == "YES",
         has_default or bool(extra),
         "GENERATED" in other.upper(),
+        collation,
         _default(default, mariadb, is_expression="DEFAULT_GENERATED" in extra)
         if has_default
         else "",

@@ -154,7 +154,7 @@ class MySqlSql(LoadSql):
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """See `LoadSql`: the server converts values strictly, but rounds numbers and times."""
-        kind, size = stored.partition("(")[0].split(" ")[0], stored.partition("(")[2].split(")")[0]
+        kind, size = _kind(stored)
         if kind in {"enum", "set"}:
             text = f"CAST({expression} AS CHAR CHARACTER SET utf8mb4)"
             return _member(f"{text} COLLATE {self._collation}", kind, stored)
@@ -182,6 +182,28 @@ class MySqlSql(LoadSql):
             return _from_text(expression, kind, size) if staged == "longtext" else expression
         refused = f"CONCAT({expression}, ' cannot be stored exactly')"
         return f"CASE WHEN {expression} <> {created} THEN {refused} ELSE {expression} END"
+
+    def compared(self, value: str, staged: str, column: FoundColumn) -> str:
+        """See `LoadSql`: the server compares values of two types as doubles."""
+        kind, size = _kind(column.sql_type)
+        if column.collation:
+            # Also keeps the index of a table of ours in use.
+            is_ours = (staged, column.collation) == ("longtext", self._collation)
+            value = f"RTRIM({value})" if kind == "char" else value
+            return value if is_ours else _collated(value, column.collation)
+        exact = {*_INTEGERS, "decimal"} if staged in _INTEGERS else {staged}
+        kinds = {
+            **dict.fromkeys(_INTEGERS, "DECIMAL(20,0)"),
+            **dict.fromkeys(("datetime", "timestamp"), f"DATETIME({size or 0})"),
+            "decimal": f"DECIMAL({size})",
+            "float": "FLOAT",
+            "date": "DATE",
+            "time": f"TIME({size or 0})",
+            "binary": f"BINARY({size})",
+            "varbinary": "BINARY",
+        }
+        is_exact = kind in exact or column.sql_type == staged or kind not in kinds
+        return value if is_exact else f"CAST({value} AS {kinds[kind]})"
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
         staged = self.type_of(data_type)
@@ -353,8 +375,7 @@ class MySqlSql(LoadSql):
         return f"RENAME TABLE {', '.join(names)}"
 
     def delete_marked(self, place: TablePlace, rows: StagedRows) -> list[str]:
-        pairs = zip(rows.keys, rows.staged_keys, strict=True)
-        equal = " AND ".join(f"t.{self.name(key)} = d.{name}" for key, name in pairs)
+        equal = " AND ".join(f"{key} = {value}" for key, value in self.key_pairs(rows))
         newer = self.newer("t", "d.{staged}", rows)
         delete = f"DELETE t FROM {self.table(place)} t JOIN ({self.marked(rows)}) d ON {equal}"
         return [f"{delete} AND {newer}" if newer else delete]
@@ -368,6 +389,24 @@ class MySqlSql(LoadSql):
             kind = f"varbinary({min(255, _KEY_BYTES // keys)})"
         clause = f" COMMENT {literal(column.comment[:1024])}" if column.comment else ""
         return f"{self.name(column.name)} {kind}{null}{clause}"
+
+
+def _kind(sql_type: str) -> tuple[str, str]:
+    """Return the name of a type, and what its parentheses hold."""
+    name, _, rest = sql_type.partition("(")
+    return name.split(" ")[0], rest.split(")")[0]
+
+
+def _collated(value: str, collation: str) -> str:
+    """Return a value as a text that is compared by a collation."""
+    text = f"CAST({value} AS CHAR CHARACTER SET utf8mb4)"
+    charset = collation.partition("_")[0]
+    if charset != "utf8mb4":
+        # A character that the character set lacks would become a question mark.
+        own = f"CONVERT({text} USING {charset})"
+        is_same = f"CONVERT({own} USING utf8mb4) = {text} COLLATE utf8mb4_bin"
+        text = f"CASE WHEN {is_same} THEN {own} ELSE CONVERT(HEX({text}) USING {charset}) END"
+    return f"{text} COLLATE {collation}"
 
 
 def _of_number(value: str, staged: str, kind: str, size: str) -> str:

@@ -31,7 +31,12 @@ from target_spark.tables.table_changes import Capabilities, NameRules
 
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO'; SET extra_float_digits = 1; "
-    "SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = 0"
+    "SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = 0; "
+    # Operators of extensions, such as citext's `=`: without them, the server compares texts.
+    "SELECT set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), "
+    "CASE WHEN current_schema() IS NULL THEN 'public' END, string_agg(DISTINCT "
+    "quote_ident(nspname), ', ')), false) FROM pg_extension JOIN pg_namespace n ON n.oid = "
+    "extnamespace WHERE nspname <> 'pg_catalog'"
 )
 _SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
 _NULLS_NOT_DISTINCT = 150000
@@ -235,7 +240,9 @@ _STORED = (
 )
 _COLUMNS = (
     "SELECT attname, STORED, NOT (attnotnull OR typnotnull), atthasdef "
-    "OR attidentity <> '' OR typdefault IS NOT NULL, attgenerated <> '' "
+    "OR attidentity <> '' OR typdefault IS NOT NULL, attgenerated <> '', "
+    "coalesce((SELECT format('%%I.%%I', nspname, collname) FROM pg_collation l JOIN pg_namespace s "
+    "ON s.oid = collnamespace WHERE l.oid = attcollation AND collname <> 'default'), '') "
     "FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = %s AND attnum > 0 "
     "AND NOT attisdropped ORDER BY attnum"
 ).replace("STORED", _STORED, 1)

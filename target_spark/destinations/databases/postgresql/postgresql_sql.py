@@ -54,10 +54,6 @@ TYPES: Mapping[type[T.DataType], str] = {
 """Spark types → PostgreSQL types; decimals are `numeric(p,s)`, all others `text`."""
 
 _FLOATS = (T.FloatType, T.DoubleType)
-_ASSIGNABLE = re.compile(
-    r"(text|smallint|integer|bigint|real|double precision|numeric|character varying|character"
-    r"|timestamp|date)(\([\d,-]+\))?( with(out)? time zone)?"
-)
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric)(\(\d+,-?\d+\))?")
 _TIME = re.compile(r"(date|timestamp(\(\d\))? with(out)? time zone)")
@@ -141,9 +137,10 @@ class PostgreSqlSql(LoadSql):
             return _exact_number(expression, staged, stored)
         if _TIME.fullmatch(staged) and _TIME.fullmatch(stored):
             return _exact(expression, f"CAST({expression} AS {stored})", stored)
-        if staged != "text" and _ASSIGNABLE.fullmatch(stored):
-            return expression
         return _from_text(f"CAST({expression} AS text)", stored)
+
+    def compared(self, value: str, staged: str, column: FoundColumn) -> str:  # noqa: ARG002
+        return f"{value} COLLATE {column.collation}" if column.collation else value
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
         staged = self.type_of(data_type)
@@ -289,21 +286,16 @@ class PostgreSqlSql(LoadSql):
 
     def delete_marked(self, place: TablePlace, rows: StagedRows) -> list[str]:
         """See `LoadSql`: compare null keys separately, as indexes and hashes cannot help."""
-        pairs = list(zip(rows.keys, rows.staged_keys, strict=True))
+        pairs = self.key_pairs(rows)
         delete = f"DELETE FROM {self.table(place)} t USING ({self.marked(rows)}) d WHERE "
         if rows.order_by:
             delete += f"{self.newer('t', 'd.{staged}', rows)} AND "
-        equal = " AND ".join(
-            f"t.{self.name(key)} = {self._key(rows, key, name)}" for key, name in pairs
-        )
+        equal = " AND ".join(f"{key} = {value}" for key, value in pairs)
         if not rows.nullable_keys:
             return [delete + equal]
-        same = (
-            f"t.{self.name(key)} IS NOT DISTINCT FROM {self._key(rows, key, name)}"
-            for key, name in pairs
-        )
-        null = " OR ".join(f"d.{name} IS NULL" for _, name in pairs)
-        return [delete + equal, f"{delete}({null}) AND {' AND '.join(same)}"]
+        same = " AND ".join(f"{key} {self.same} {value}" for key, value in pairs)
+        null = " OR ".join(f"{value} IS NULL" for _, value in pairs)
+        return [delete + equal, f"{delete}({null}) AND {same}"]
 
     def instant(self, text: str) -> str:
         return f"TIMESTAMPTZ '{text}+00'"
@@ -410,9 +402,6 @@ class PostgreSqlSql(LoadSql):
         if taken:
             self.unlock(cursor, name)
         return taken
-
-    def _key(self, rows: StagedRows, key: str, name: str) -> str:
-        return rows.values[key].replace(f"s.{name}", f"d.{name}")
 
     def _comment(self, place: TablePlace, column: Column) -> list[str]:
         if not column.comment:

@@ -187,19 +187,6 @@ def test_a_required_column_that_the_stream_lacks(db: Db, new_loads: NewLoads, ke
     assert db.table("select count(*) from t") == [("0",)]
 
 
-@pytest.mark.parametrize("kind", ["citext", "char(3)"])
-@pytest.mark.parametrize("order_by", [(), ("v",)])
-@pytest.mark.parametrize("key", ["primary key", "not null"])
-def test_keys_that_are_equal_for_the_table_alone(
-    pg: PG, new_loads: NewLoads, kind: str, key: str, order_by: tuple[str, ...]
-) -> None:
-    pg.run(f"create extension citext; create table t (k {kind} {key}, v int)")
-    asked = request("k string, v int", "k", "upsert", order_by=order_by)
-    same = "A" if kind == "citext" else "a "
-    new_loads(pg).load(asked, [("a", 1), (same, 2), ("b", 3)])
-    assert pg.table("select lower(k), v from t order by v") == [("a", "2"), ("b", "3")]
-
-
 def test_upserts_need_no_unique_index(db: Db, new_loads: NewLoads) -> None:
     db.run("create table t (id int not null, v varchar(9), n int default 7)")
     indexes = "select * from information_schema.table_constraints where table_name = 't'"
