@@ -47,6 +47,8 @@ class LoadSql(Protocol):
     same: str = "IS NOT DISTINCT FROM"
     """Operator that is true for two nulls."""
     unlogged: str = ""
+    row_type: str = "bigint"
+    """Type of the column that numbers the rows of a staging table."""
     overriding: str = ""
     """Clause of INSERT by which rows set identity columns, as COPY does."""
     undoes_ddl: bool = True
@@ -160,7 +162,7 @@ class LoadSql(Protocol):
     def create_stage(self, stage: StagingTable) -> str:
         """Create a staging table."""
         kinds = [f"{staged_name(n)} {column.sql_type}" for n, column in enumerate(stage.columns)]
-        created = ", ".join([f"{ROW} bigint", *kinds] if stage.numbered else kinds)
+        created = ", ".join([f"{ROW} {self.row_type}", *kinds] if stage.numbered else kinds)
         return f"CREATE {self.unlogged}TABLE {self.table(stage.place)} ({created})"
 
     def drop(self, place: TablePlace) -> str:

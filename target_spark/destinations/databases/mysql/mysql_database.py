@@ -40,7 +40,9 @@ from target_spark.tables.table_changes import Capabilities, NameRules
 
 _SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
-    "transaction_isolation = 'READ-COMMITTED'"
+    "transaction_isolation = 'READ-COMMITTED', "
+    # What LOAD DATA has changed is known by its warnings. Idle sessions hold locks of the run.
+    "max_error_count = 1024, wait_timeout = 604800"
 )
 _SESSION_MARIADB = _SESSION.replace("transaction_isolation", "tx_isolation")
 _TEXT = pa.large_string()
@@ -61,6 +63,8 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     1969: (errno.EINTR, "raise the server's max_statement_time"),
     3024: (errno.EINTR, "raise the server's max_execution_time"),
     **dict.fromkeys((1021, 1114), (errno.ENOSPC, "free some space on the server")),
+    **dict.fromkeys((1173, 3750), (0, "name `key_properties` for the stream in 'streams'")),
+    1301: (0, "raise the server's max_allowed_packet"),
     **dict.fromkeys((1053, 2006, 2013), (LOST, "the server closed the connection")),
     1290: (errno.EROFS, "the server is read-only, or forbids this"),
     **dict.fromkeys((1148, 3948, 4166), (errno.EPERM, "set local_infile=1 on the server: rows are "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import DestinationError, SettingsError, Where
@@ -102,6 +103,7 @@ class MySqlSql(LoadSql):
     same = "<=>"
     mariadb = True
     undoes_ddl = False
+    row_type = "bigint AUTO_INCREMENT PRIMARY KEY"
     impatient = "SET SESSION lock_wait_timeout = 3"
     patient = "SET SESSION lock_wait_timeout = DEFAULT"
     counts_upserts = False  # It counts an updated row twice, and one without changes not at all.
@@ -239,7 +241,8 @@ class MySqlSql(LoadSql):
         return f"CREATE DATABASE IF NOT EXISTS {self.name(schema)} CHARACTER SET utf8mb4"
 
     def create_stage(self, stage: StagingTable) -> str:
-        return f"{super().create_stage(stage)} {self._text}"
+        # Some servers take no table without a primary key.
+        return f"{super().create_stage(replace(stage, numbered=True))} {self._text}"
 
     def load(self, stage: StagingTable, file: str) -> str:
         """Return the statement that loads a file written by `_write`."""

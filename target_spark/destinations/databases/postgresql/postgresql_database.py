@@ -32,6 +32,7 @@ from target_spark.tables.table_changes import Capabilities, NameRules
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO'; SET extra_float_digits = 1; "
     "SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = 0; "
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'; "
     # Operators of extensions, such as citext's `=`: without them, the server compares texts.
     "SELECT set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), "
     "CASE WHEN current_schema() IS NULL THEN 'public' END, string_agg(DISTINCT "

@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,7 +14,13 @@ import pytest
 from database_loads import PASSWORD, PG, Loads, MariaDb, request, tables_of
 from postgres_server import free_port
 
-from shared.errors import DestinationError, SettingsError, SingerSparkError, may_pass
+from shared.errors import (
+    DestinationError,
+    RecordError,
+    SettingsError,
+    SingerSparkError,
+    may_pass,
+)
 from shared.formats.arrow_types import struct_to_arrow
 from target_spark.core.balance import Committed
 from target_spark.destinations.databases.database import errno_of
@@ -62,6 +69,40 @@ def test_a_user_who_may_not_create(pg: PG, new_loads: NewLoads):
     assert "grant the user of 'jdbc'" in text
     text = message(loads, request("id int, x string", schema_name="elsewhere"))
     assert "permission denied" in text
+
+
+def test_settings_of_the_server_do_not_count(db: Db, new_loads: NewLoads) -> None:
+    """Idle sessions stay, each change of a value is known, and tables have primary keys."""
+    variables = {
+        "postgresql": ["idle_session_timeout"],
+        "mysql": ["max_error_count", "wait_timeout", "sql_require_primary_key"],
+        "mariadb": ["max_error_count", "wait_timeout", "innodb_force_primary_key"],
+    }[db.kind]
+    if isinstance(db, PG):
+        db.run(f"alter role postgres set {variables[0]} = '60s'")
+        show = f"show {variables[0]}"
+    else:
+        settings = zip(variables, (0, 1, 1), strict=True)
+        db.server.run(";".join(f"set global {n} = {v}" for n, v in settings), "mysql")
+        show = "select @@wait_timeout"
+    try:
+        loads = new_loads(db)
+        loads.load(request("id int!, x double", "id", "upsert"), [(1, 1.5)])
+        assert db.table("select x from t") == [("1.5",)]
+        with closing(loads.destination._database.connect(db.place)) as session:
+            cursor = session.cursor()
+            cursor.execute(show)
+            assert cursor.fetchone()[0] in ("0", 604800)
+        if isinstance(db, MariaDb):
+            with pytest.raises(RecordError, match="does not fit"):
+                loads.stage(request("id int!, x double", "id", "upsert"), [(2, float("nan"))])
+            assert "key_properties" in message(loads, request("id int, x string", stream="u"))
+    finally:
+        if isinstance(db, PG):
+            db.run(f"alter role postgres reset {variables[0]}")
+        else:
+            resets = (f"set global {n} = default" for n in variables)
+            db.server.run(";".join(resets), "mysql")
 
 
 def test_a_view_in_the_place_of_the_table(db: Db, new_loads: NewLoads):
