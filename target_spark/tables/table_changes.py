@@ -38,6 +38,7 @@ class NameRules:
         reserved: Names that it cannot hold, in lower case.
         ignore_case: The format treats names that differ only in case as equal.
         highest: The highest code point of a character.
+        last: Characters that a name must not end with.
     """
 
     style: str = "keep"
@@ -46,6 +47,7 @@ class NameRules:
     reserved: frozenset[str] = frozenset()
     ignore_case: bool = False
     highest: int = 0x10FFFF
+    last: str = ""
 
     def fold(self, name: str) -> str:
         """Return a key that is equal for names that the format treats as equal."""
@@ -129,7 +131,7 @@ def legal_name(name: str, rules: NameRules) -> str:
     legal = "".join("_" if char in forbidden or char > highest else char for char in styled) or "_"
     if rules.style != "keep" and legal[0].isdigit():
         legal = f"_{legal}"
-    while legal.lower() in rules.reserved:
+    while legal.lower() in rules.reserved or legal[-1] in rules.last:
         legal += "_"
     if rules.max_bytes is None or len(_bytes(legal)) <= rules.max_bytes:
         return legal

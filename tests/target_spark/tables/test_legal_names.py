@@ -59,6 +59,7 @@ def test_each_style_has_its_way(style: str, name: str, expected: str) -> None:
 def test_forbidden_characters_become_an_underscore() -> None:
     assert legal("a b;c", forbidden=" ;") == "a_b_c"
     assert legal("a.b", forbidden=" ;") == "a.b"
+    assert legal("a ", last=" ") == "a _"
 
 
 def test_reserved_words_get_an_underscore_whatever_their_case() -> None:

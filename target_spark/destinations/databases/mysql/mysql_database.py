@@ -124,6 +124,7 @@ class MySql:
         reserved=frozenset(),
         ignore_case=True,
         highest=0xFFFF,
+        last=" \t\n\v\f\r",
     )
 
     def __init__(self) -> None:
