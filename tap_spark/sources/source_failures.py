@@ -102,6 +102,7 @@ FAILURE_RULES: Sequence[FailureRule] = (
     ),
     FailureRule(("42883", "42804", "22P02"), (), REDISCOVER),
     FailureRule(("25006",), ("read-only transaction",), "a stream's query must not write"),
+    FailureRule(("55000",), ("not been populated",), "REFRESH the view, or deselect it"),
     FailureRule(
         ("22023",),
         ("invalid snapshot identifier",),

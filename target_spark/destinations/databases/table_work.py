@@ -307,10 +307,13 @@ class TableWork:
         column = failure.column or column
         if not failure.refusal or not column:
             return failure.refusal
-        names = {stored: name for name, stored in plan.mapping.items()}
+        # A conversion fails with the name of the staging column.
+        names = {staged_name(n): name for n, name in enumerate(request.struct.names)}
+        name = (names | {stored: name for name, stored in plan.mapping.items()}).get(column, "")
         kinds = {result.name: result.sql_type for result in plan.table.columns}
-        what = f"property '{names[column]}'" if column in names else f"column '{column}'"
-        return f"{what}: {failure.refusal} (type {kinds.get(column, 'unknown')})"
+        what = f"property '{name}'" if name else f"column '{column}'"
+        kind = kinds.get(plan.mapping.get(name, column), "unknown")
+        return f"{what}: {failure.refusal} (type {kind})"
 
     def refused_rows(
         self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]

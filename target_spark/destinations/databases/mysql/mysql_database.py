@@ -235,6 +235,7 @@ class MySql:
             number,
             hint,
             refusal=refusal,
+            is_of_value=refusal.startswith("the value"),
             column="".join(_COLUMN.findall(message)[-1:]) if refusal else "",
         )
 

@@ -54,6 +54,7 @@ class FakeCause:
         ("42P01", False, "--discover"),
         ("42703", False, "--discover"),
         ("25006", False, "must not write"),
+        ("55000", False, "REFRESH"),
         ("22012", False, ""),
         ("57014", False, "timeout"),
         ("08001", True, "host"),

@@ -80,6 +80,7 @@ RULES = {
     "too long": ("id bigint, v varchar(3)", TEXT, "four", "property 'v'"),
     "check": ("id bigint, v bigint, constraint small check (v < 5)", INTEGER, 7, "'small'"),
     "unique": ("id bigint, v varchar(9) unique", TEXT, "1", "unique"),
+    "clock": ("id bigint, v time(6)", TEXT, "10:11:12+02:00", "property 'v'"),
 }
 
 
@@ -90,6 +91,7 @@ def test_a_refused_row_is_a_rejected_record(
     columns, kind, bad, named = RULES[rule]
     db.run(f"create table t ({columns})")
     good = (lambda n: n) if kind is INTEGER else str
+    good = (lambda n: f"10:00:0{n}") if rule == "clock" else good
     messages = [record(n, good(n)) for n in range(5)]
     messages[3] = record(3, bad)
     actual = run(db, schema(kind), *messages, state(1), **LEAVE_OUT)
