@@ -35,7 +35,7 @@ Convert = Callable[[Value], Value]
 
 
 _INTEGER = re.compile(r"-?\d+\Z", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z", re.ASCII)
+NUMBER_TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z", re.ASCII)
 _EXACT = Context(prec=100)
 _LONGEST_INTEGER = 40
 _BEYOND = int("1" + "0" * _LONGEST_INTEGER)
@@ -110,7 +110,7 @@ def integer(low: int, high: int, strict: bool) -> Convert:
 def _integer(written: str) -> int | None:
     if _INTEGER.match(written) and len(written) <= _LONGEST_INTEGER:
         return int(written)
-    if not _NUMBER.match(written):
+    if not NUMBER_TEXT.match(written):
         return None
     number = _number(written)
     if number and number.adjusted() >= _LONGEST_INTEGER:
@@ -132,7 +132,7 @@ def decimal(precision: int, scale: int) -> Convert:
     name = f"decimal({precision},{scale})"
 
     def convert(value: Value) -> Decimal:
-        if not isinstance(value, str) or not _NUMBER.match(value):
+        if not isinstance(value, str) or not NUMBER_TEXT.match(value):
             raise not_of_type(value, "number")
         number = _number(value)
         if not number:
@@ -155,7 +155,7 @@ def floating(single: bool, strict: bool) -> Convert:
             return value
         if type(value) is str and value in NON_FINITE:
             return NON_FINITE[value]
-        is_text = type(value) is str and not strict and _NUMBER.match(value)
+        is_text = type(value) is str and not strict and NUMBER_TEXT.match(value)
         if type(value) is not Number and not is_text:
             raise not_of_type(value, "number")
         number = _single(value) if single else float(value)

@@ -36,8 +36,8 @@ from shared.formats.arrow_types import (
     struct_to_arrow,
 )
 from shared.formats.date_numbers import moment_text
-from shared.formats.json_text import Number, Refused, Value, bare_text, json_text
-from shared.formats.json_values import Convert, converter
+from shared.formats.json_text import NON_FINITE, Number, Refused, Value, bare_text, json_text
+from shared.formats.json_values import NUMBER_TEXT, Convert, converter
 from shared.formats.schema_nodes import (
     JsonText,
     is_free_form,
@@ -59,7 +59,6 @@ _NANOS = "[ns"
 """Stands in the names of types of nanoseconds, also of nested ones."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 86_400
-_JSON_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\Z", re.ASCII)
 _INTEGER = re.compile(r"-?\d+\Z", re.ASCII)
 _WORDS = {"true": True, "false": False}
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number)
@@ -179,14 +178,14 @@ class RowReader:
             return None
         if column.type.equals(kind):
             return column
-        if not (_is_text(column.type) and self._texts and _parses(kind)) and not _is_safe(
-            column.type, kind
-        ):
+        parses = self._texts and _is_text(column.type) and _parses(kind)
+        if not parses and not _is_safe(column.type, kind):
             return None
         try:
-            return conform_column(column, kind)
+            cast = conform_column(column, kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
+        return None if parses and _misreads(column, cast) else cast
 
     def _converted(
         self,
@@ -279,6 +278,16 @@ def _is_number(kind: pa.DataType) -> bool:
 def _parses(kind: pa.DataType) -> bool:
     """Return whether Arrow reads text as this type as CSV means it."""
     return bool(_is_number(kind) or _types.is_date(kind) or _types.is_timestamp(kind))
+
+
+def _misreads(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
+    """Return whether a text is a number to Arrow alone: hexadecimal, or not finite."""
+    if _types.is_integer(numbers.type):
+        return bool(pc.any(pc.match_substring_regex(texts, "^0[xX]")).as_py())
+    if not _types.is_floating(numbers.type):
+        return False
+    words = texts.filter(pc.invert(pc.is_finite(numbers)))
+    return not pc.all(pc.is_in(words, pa.array(list(NON_FINITE))), min_count=0).as_py()
 
 
 _ALIKE = (
@@ -424,7 +433,7 @@ def _from_text(data_type: T.DataType, convert: Convert) -> Convert:
         whole = _whole_interval(data_type)
         return lambda text: whole(Number(text)) if _INTEGER.match(text) else convert(text)
     if isinstance(data_type, _NUMERIC):
-        return lambda text: convert(Number(text) if _JSON_NUMBER.match(text) else text)
+        return lambda text: convert(Number(text) if NUMBER_TEXT.match(text) else text)
     return convert
 
 

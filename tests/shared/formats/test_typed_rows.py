@@ -210,6 +210,28 @@ def test_refused_texts_of_csv(node: Any, text: str) -> None:
     assert list(read(node, [text], texts=True)[1]) == [0]
 
 
+NUMBERS = "7 01 +1 .5 5. 1e2 0x1F 1E400 inf nan -nan infinity NaN -Infinity 1_0 1e"
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (INTEGER, "7 1 1 5 100"),
+        (NUMBER, "7.0 1.0 1.0 0.5 5.0 100.0 nan -inf"),
+        ({**NUMBER, "x-spark-type": "float"}, "7.0 1.0 1.0 0.5 5.0 100.0 nan -inf"),
+        (DECIMAL, "7.00 1.00 1.00 0.50 5.00 100.00"),
+    ],
+)
+def test_numbers_of_csv_are_read_alike_beside_any_others(node: Any, expected: str) -> None:
+    actual = []
+    for text in NUMBERS.split():
+        values, rejects = read(node, [text], texts=True)
+        assert str(read(node, [text, "x"], texts=True)[0]) == str(values)
+        assert len(values) + len(rejects) == 1
+        actual += map(str, values)
+    assert actual == expected.split()
+
+
 def test_free_form_streams_keep_whole_rows() -> None:
     reader = RowReader({}, strict=True)
     [text] = reader.read(pa.table({"a": [1], "b": [b"\xff"]})).table.column(0).to_pylist()
