@@ -7,6 +7,7 @@ times as long to write and twice to read.
 from __future__ import annotations
 
 import lzma
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,14 +27,12 @@ DEFAULT_LEVEL = 3
 """The highest of `isal`: some 15 % larger than by zlib's highest, as fast as the lowest. Higher
 levels are zlib's."""
 _DAMAGED: Any = (isal_zlib.error, lzma.LZMAError)
-MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bz2",
-    b"\xfd7zXZ\x00": "xz",
-}
+_MARKS = re.compile(
+    rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ\x00)"
+    rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"  # Text may begin with its first letters.
+)
 _ARROW_CODECS = {"zstd": "zstd", "bzip2": "bz2"}
-_MAGIC_BYTES = 6
+_MARK_BYTES = 10
 _COPY_BYTES = 1024 * 1024
 
 
@@ -131,12 +130,13 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
 
 def codec_of(url: str, options: StorageOptions | None = None) -> str | None:
     """Return what a file's content is compressed with, or None."""
-    return codec_of_head(head_of(url, _MAGIC_BYTES, options))
+    return codec_of_head(head_of(url, _MARK_BYTES, options))
 
 
 def codec_of_head(head: bytes) -> str | None:
     """Return the same as `codec_of`, from the first bytes."""
-    return next((codec for mark, codec in MAGIC.items() if head.startswith(mark)), None)
+    mark = _MARKS.match(head)
+    return mark and mark.lastgroup
 
 
 def head_of(url: str, count: int, options: StorageOptions | None = None) -> bytes:

@@ -171,7 +171,7 @@ def test_bad_lines_are_no_wrong_label(
     assert read(tmp_path / "x", data, "jsonl") == expected
 
 
-@pytest.mark.parametrize("head", ["PARENT", "PAR1", "ORCHARD", "ARROW1", "SQLite format 3"])
+@pytest.mark.parametrize("head", ["PARENT", "PAR1", "ORCHARD", "ARROW1", "SQLite format 3", "BZh9"])
 def test_words_that_begin_as_a_mark_does(tmp_path: Path, head: str) -> None:
     assert read(tmp_path / "x", f"{head},id\nx,1\n".encode(), "csv") == (1, 0)
     assert content_of(f"{head},id\n".encode()) == "text"
