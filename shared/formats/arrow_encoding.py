@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from shared.formats.line_encodings import (
     BLOCK_BYTES,
+    JOINED,
     TABLE_ROWS,
     ContentError,
     check_mark,
@@ -38,6 +40,10 @@ _BLOCK = struct.Struct("<qi4xq")
 _NODE = struct.Struct("<qq")
 _BUFFER = struct.Struct("<qq")
 _STORED_PLAIN = -1
+_MESSAGE = struct.Struct("<I6HiIhBx4x")
+"""A message whose header stands behind it: the places of its table and of the fields in it, then
+the header's place, the version, and the header's kind."""
+_MOST_PADDING = 64
 
 
 @dataclass(frozen=True)
@@ -62,23 +68,23 @@ class FileMessages:
         ordered: A later dictionary may replace an earlier one, as in a stream.
     """
 
-    schema: MessagePlace
+    schema: bytes
     dictionaries: tuple[MessagePlace, ...]
     batches: tuple[MessagePlace, ...]
     ordered: bool
 
     def messages(self, batches: Sequence[MessagePlace]) -> Sequence[MessagePlace]:
-        """Return the messages of a stream with these record batches."""
+        """Return the messages that follow the schema in a stream with these record batches."""
         rest = (*self.dictionaries, *batches)
-        return self.schema, *(sorted(rest, key=attrgetter("start")) if self.ordered else rest)
+        return sorted(rest, key=attrgetter("start")) if self.ordered else rest
 
 
 class _Fields:
-    """A table of a FlatBuffer, whose fields have numbers."""
+    """A table of a FlatBuffer, whose fields have numbers, and its place there."""
 
     def __init__(self, data: bytes, start: int = 0) -> None:
         self._data = data
-        self._start = start + self._read("<I", start)
+        self.start = start + self._read("<I", start)
 
     def _read(self, code: str, at: int) -> int:
         if at < 0:
@@ -86,10 +92,10 @@ class _Fields:
         return int(struct.unpack_from(code, self._data, at)[0])
 
     def _place(self, number: int) -> int | None:
-        table = self._start - self._read("<i", self._start)
+        table = self.start - self._read("<i", self.start)
         slot = 4 + 2 * number
         offset = self._read("<H", table + slot) if slot < self._read("<H", table) else 0
-        return self._start + offset if offset else None
+        return self.start + offset if offset else None
 
     def number(self, number: int, code: str = "<q") -> int:
         place = self._place(number)
@@ -127,12 +133,30 @@ def _file_layout(source: pa.NativeFile) -> FileMessages:
     if end < _AFTER_FILE_MARK or _read(source, end + 4, len(FILE_MARK)) != FILE_MARK:
         raise ContentError("it is truncated: its footer is missing")
     size = int.from_bytes(_read(source, end, 4), "little")
-    footer = _Fields(_read(source, end - size, size))
+    start = end - size
+    data = _read(source, start, size)
+    footer = _Fields(data)
     dictionaries, batches = (
         tuple(MessagePlace(*block) for block in footer.structs(number, _BLOCK)) for number in (2, 3)
     )
-    schema, _ = _message_at(source, _AFTER_FILE_MARK)
-    return FileMessages(schema, dictionaries, batches, ordered=False)
+    ends = [block.start + block.size for block in (*dictionaries, *batches)]
+    # Before the footer there is a mark of the end, and in a file without rows the schema.
+    if start - max(ends, default=_AFTER_FILE_MARK) > size + _MOST_PADDING:
+        raise ContentError(JOINED)
+    return FileMessages(_schema_message(data, footer), dictionaries, batches, ordered=False)
+
+
+def _schema_message(data: bytes, footer: _Fields) -> bytes:
+    """Return the schema in a footer as the message that begins a stream.
+
+    Polars does not write that message into files: readers are to take the schema from here.
+    """
+    schema = footer.table(1)
+    if schema is None:
+        raise IndexError(1)
+    head = _MESSAGE.pack(16, 12, 12, 8, 10, 4, 0, 12, schema.start + 12, footer.number(0, "<h"), 1)
+    data = head + data + bytes(-len(data) % 8)
+    return _PREFIX.pack(STREAM_MARK, len(data)) + data
 
 
 def _stream_layout(source: pa.NativeFile) -> FileMessages:
@@ -147,9 +171,11 @@ def _stream_layout(source: pa.NativeFile) -> FileMessages:
             raise IndexError(kind)
         layout[kind].append(block)
         at += block.size
-    return FileMessages(
-        layout[_SCHEMA][0], tuple(layout[_DICTIONARY]), tuple(layout[_ROWS]), ordered=True
-    )
+    if at + block.size < source.size():
+        raise ContentError(JOINED)
+    first = layout[_SCHEMA][0]
+    schema = _read(source, first.start, first.size)
+    return FileMessages(schema, tuple(layout[_DICTIONARY]), tuple(layout[_ROWS]), ordered=True)
 
 
 def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
@@ -379,7 +405,8 @@ def read_groups(
         layout = layout_of(source)
         chosen = layout.batches if groups is None else layout.batches[groups.start : groups.stop]
         blocks = layout.messages(chosen)
-        messages = _Messages(checked_message(source, block) for block in blocks)
+        rest = (checked_message(source, block) for block in blocks)
+        messages = _Messages(chain([layout.schema], rest))
         packed = sum(block.size for block in blocks)
         yield from _decoded(pa.PythonFile(messages, mode="r"), packed)
 

@@ -32,8 +32,11 @@ from shared.formats.columnar_encoding import (
 from shared.formats.line_encodings import ContentError
 from shared.formats.row_groups import (
     LONGEST_HEADER,
+    MARK,
     SLACK_BYTES,
+    TAIL_BYTES,
     ColumnChunk,
+    check_whole,
     packed_bytes,
     spark_reads,
 )
@@ -45,7 +48,7 @@ LEAST_BYTES = 1 << 20
 MOST_BYTES, MOST_FOOTER_BYTES = 32 << 20, 4 << 20
 """Size of a column chunk, and of a footer, which are in memory; a footer as objects."""
 _BLOCK_ROWS = 1 << 16
-_MARK, _TAIL_BYTES, _WRITER = b"PAR1", 8, "parquet-cpp-arrow "
+_WRITER = "parquet-cpp-arrow "
 # Fields of the structs of a footer.
 _SCHEMA, _ROWS, _GROUPS = 2, 3, 4
 _CHUNKS, _PLAIN_BYTES, _GROUP_ROWS, _GROUP_START, _PACKED_BYTES, _NUMBER = 1, 2, 3, 5, 6, 7
@@ -167,7 +170,7 @@ class ColumnCopy:
         joined: list[Struct] = []
         try:
             with open_output(url, options=options) as sink:
-                sink.write(_MARK)
+                sink.write(MARK)
                 for file, group in groups:
                     # The added columns are encoded for this row group: dictionaries make them some
                     # hundred bytes.
@@ -183,7 +186,7 @@ class ColumnCopy:
                 rows = sum(integer(group, _GROUP_ROWS) for group in joined)
                 grown: Struct = {_ROWS: (I64, rows), _GROUPS: (LIST, (STRUCT, joined))}
                 footer = struct_bytes(whole.tree | grown)
-                sink.write(footer + len(footer).to_bytes(4, "little") + _MARK)
+                sink.write(footer + len(footer).to_bytes(4, "little") + MARK)
         except _UNFIT:
             delete(url, options)
             raise
@@ -206,6 +209,7 @@ def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
     file = parquet.ParquetFile(data)
     footer, columns = file.metadata, file.schema_arrow
     numbers = range(footer.num_row_groups) if chosen is None else chosen
+    check_whole(data, footer)
     # 1. Most files of others lack checksums: a page shows it.
     first = next((one for one in map(footer.row_group, numbers) if one.num_rows), None)
     if first is not None:
@@ -217,9 +221,9 @@ def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
     # 2. The footer as a tree: what Arrow shows of it is not all.
     for number in numbers:
         packed_bytes(footer.row_group(number))
-    end = data.size() - _TAIL_BYTES
+    end = data.size() - TAIL_BYTES
     data.seek(end)
-    size = int.from_bytes(data.read(_TAIL_BYTES)[:4], "little")
+    size = int.from_bytes(data.read(TAIL_BYTES)[:4], "little")
     if size > MOST_FOOTER_BYTES:
         raise ContentError("its footer is large")
     data.seek(end - size)

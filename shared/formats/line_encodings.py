@@ -58,6 +58,9 @@ _BYTE_ORDERS = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_STARTS = {b"{": "JSON lines", b"[": "a JSON array", b"<": "XML or HTML"}
 
 
+JOINED = "it is several files joined into one: keep each in a file of its own"
+
+
 class ContentError(pa.ArrowInvalid):  # type: ignore[misc]
     """A file does not have the format of its label; says what it looks like."""
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from shared.formats.columnar_encoding import integer, read_struct, struct_in
 from shared.formats.line_encodings import (
+    JOINED,
     ROW_GROUP_BYTES,
     TABLE_ROWS,
     ContentError,
@@ -28,6 +29,7 @@ from shared.storage.access import StorageOptions
 from shared.storage.files import is_bomb, open_plain, open_random
 from shared.storage.urls import local_path
 
+MARK, TAIL_BYTES = b"PAR1", 8
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 8
 _READ_BYTES, _LEAST_ROWS = 8 << 20, 1024
@@ -211,10 +213,12 @@ def read_groups(
     """
     from pyarrow import parquet  # noqa: PLC0415
 
-    codec = check_mark(url, b"PAR1", "parquet", options, packed=True)
+    codec = check_mark(url, MARK, "parquet", options, packed=True)
     with open_plain(url, codec, options) as source:
         footer = parquet.read_metadata(source)
         chosen = range(footer.num_row_groups) if groups is None else groups
+        if not chosen.start:
+            check_whole(source, footer)
         largest = max((packed_bytes(footer.row_group(number)) for number in chosen), default=0)
         # Remote storage answers one request for a group faster, but the group is then in memory.
         is_local = local_path(url) is not None
@@ -234,6 +238,21 @@ def read_groups(
                 yield pa.Table.from_batches([batch])
         if none:
             yield file.schema_arrow.empty_table()
+
+
+def check_whole(source: Any, footer: Any) -> None:
+    """Raise ContentError if a file is two, one after the other: its footer tells of the last.
+
+    Only indexes and filters of columns may stand between rows and footer, and most files lack them.
+    """
+    numbers = range(footer.num_columns if footer.num_row_groups else 0)
+    last = [footer.row_group(footer.num_row_groups - 1).column(number) for number in numbers]
+    at = max([len(MARK), *(ColumnChunk(column).end for column in last)])
+    end = source.size() - footer.serialized_size - TAIL_BYTES
+    for start in range(at, end, _READ_BYTES):
+        source.seek(start)
+        if MARK * 2 in source.read(min(_READ_BYTES + 2 * len(MARK), end - start)):
+            raise ContentError(JOINED)
 
 
 def packed_bytes(group: Any) -> int:

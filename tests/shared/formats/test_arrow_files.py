@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
+from case_matrix import matrix
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from shared.formats.arrow_encoding import group_sizes, read_groups
 from shared.formats.file_formats import FORMATS
+from shared.formats.line_encodings import ContentError
 from shared.formats.typed_rows import RowReader
 from shared.storage import limits
 from shared.storage.access import StorageOptions
@@ -46,6 +51,9 @@ def created(
     table: pa.Table, variant: str = "file", rows: int = 2, codec: str | None = None
 ) -> bytes:
     sink = io.BytesIO()
+    if variant == "parquet":
+        parquet.write_table(table, sink, write_page_index=True)
+        return sink.getvalue()
     with WAYS[variant](
         sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)
     ) as out:
@@ -53,9 +61,9 @@ def created(
     return sink.getvalue()
 
 
-def read(path: Path, data: bytes) -> pa.Table:
+def read(path: Path, data: bytes, form: str = "arrow") -> pa.Table:
     path.write_bytes(data)
-    return pa.concat_tables(FORMATS["arrow"].read(str(path)))
+    return pa.concat_tables(FORMATS[form].read(str(path)))
 
 
 @given(rows=ROWS, cut=st.integers(0, 20), codec=st.sampled_from(FORMATS["arrow"].compressions))
@@ -122,6 +130,32 @@ def test_a_stream_that_ends_between_two_batches(tmp_path: Path) -> None:
         with pytest.raises(pa.ArrowInvalid, match="truncated"):
             read(path, data[:size])
         assert group_sizes(str(path)) == []
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "lz4", "zstd"])
+@pytest.mark.parametrize("level", [polars.CompatLevel.oldest, polars.CompatLevel.newest])
+def test_files_of_polars(tmp_path: Path, level: Any, codec: Any) -> None:
+    """They have their schema in the footer only."""
+    few = polars.Series("few", ["a", None, "a"], polars.Categorical)
+    frame = polars.DataFrame(
+        {"id": [1, 2, None], "text": ["x", None, "y"], "list": [[1], [], None]}
+    )
+    for rows in (frame.with_columns(few), frame.clear()):
+        rows.write_ipc(tmp_path / "p", compression=codec, compat_level=level())
+        assert read(tmp_path / "x", (tmp_path / "p").read_bytes()).to_pylist() == rows.to_dicts()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize(("variant", "rows"), matrix([*WAYS, "parquet"], [0, 3]))
+def test_joined_files_are_refused(
+    tmp_path: Path, variant: str, rows: int, pack: Callable[[bytes], bytes]
+) -> None:
+    """The second one would be taken for the whole, or be left out."""
+    table = pa.table({"a": range(3), "few": pa.array(["x"] * 3).dictionary_encode()})
+    parts = [pack(created(part, variant)) for part in (table, table.slice(0, rows))]
+    for order in (parts, parts[::-1]):
+        with pytest.raises(ContentError, match="it is several files joined into one"):
+            read(tmp_path / "x", b"".join(order), "parquet" if variant == "parquet" else "arrow")
 
 
 @pytest.mark.parametrize("variant", WAYS)
