@@ -40,8 +40,7 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
         names = table.column_names
         if names and declared is not None and declared.isdisjoint(names):
             raise ContentError("it has none of the stream's columns")
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        if twice := _named_twice(list(table.schema)):
             raise ContentError(f"two of its columns are named '{twice}'")
         rejects.read += table.num_rows + len(refused)
         if looks and (undeclared := reader.undeclared(table)):
@@ -78,6 +77,19 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             accepted = with_column(accepted, read.row_origin, places)
         before += table.num_rows + len(refused)
         yield read.completed(accepted)
+
+
+def _named_twice(fields: Sequence[pa.Field]) -> str | None:
+    """Return a name that two fields of one struct have, after the names of its parents."""
+    names = {field.name for field in fields}
+    for field in fields:
+        if field.name not in names:
+            return str(field.name)
+        names.remove(field.name)
+        within = _named_twice([field.type.field(n) for n in range(field.type.num_fields)])
+        if within:
+            return f"{field.name}.{within}"
+    return None
 
 
 def _checker(read: ReadPlan) -> RowChecker:

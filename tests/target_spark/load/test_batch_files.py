@@ -109,6 +109,12 @@ def twice(folder: Path) -> bytes:
     return (folder / "twice").read_bytes()
 
 
+def twice_within(folder: Path) -> bytes:
+    fields = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    pq.write_table(pa.table({"id": [1], "x": fields}), folder / "twice")
+    return (folder / "twice").read_bytes()
+
+
 DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("missing", "jsonl", lambda _: None, "No such file"),
     ("cut gzip", "jsonl", lambda _: gzip.compress(LINES * 99)[:-9], "[Tt]runcated"),
@@ -135,6 +141,7 @@ DAMAGE: list[tuple[str, str, Callable[[Path], bytes | None], str]] = [
     ("csv of something else", "csv", lambda _: b"a,b\n1,2\n", "none of the stream's columns"),
     ("csv with a name twice", "csv", lambda _: b"id,id\n1,2\n", "columns are named 'id'"),
     ("parquet with a name twice", "parquet", twice, "two of its columns are named 'id'"),
+    ("parquet with a field twice", "parquet", twice_within, "two of its .* are named 'x.a'"),
     ("csv as jsonl", "jsonl", lambda _: b"id,name\n1,x\n2,y\n", "labelled jsonl.*text"),
     ("array as jsonl", "jsonl", lambda _: b'[{"id":1},\n{"id":2}]\n', "labelled jsonl.*array"),
     ("gzipped parquet as jsonl", "jsonl", lambda p: gzip.compress(parquet(p)), "jsonl.* Parquet"),
