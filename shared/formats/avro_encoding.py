@@ -11,6 +11,7 @@ import bz2
 import importlib
 import io
 import itertools
+import json
 import lzma
 import math
 import re
@@ -18,12 +19,14 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from shared.formats.json_text import json_text
 from shared.formats.line_encodings import TABLE_ROWS, ContentError, check_mark
-from shared.formats.typed_rows import text_of
+from shared.formats.typed_rows import as_json_value, retyped
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input, open_output
@@ -120,6 +123,33 @@ _DAMAGED = (ValueError, EOFError, KeyError, TypeError, IndexError, OverflowError
 Turn = Callable[[Any], Any]
 
 
+class _AnyValue(pa.ExtensionScalar):  # type: ignore[misc]
+    def as_py(self, **_: Any) -> Any:
+        text = self.value and self.value.as_py()
+        return text and json.loads(text, parse_float=Decimal)
+
+
+class _AnyType(pa.ExtensionType):  # type: ignore[misc]
+    """Values of any type, stored as JSON text."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.string(), "singer_spark.any")
+
+    def __hash__(self) -> int:
+        return hash(self.extension_name)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    def __arrow_ext_scalar_class__(self) -> type[_AnyValue]:
+        return _AnyValue
+
+
+_ANY = _AnyType()
+_STORED = {_ANY: _ANY.storage_type}
+_WIDEST = {("int", "long"): pa.int64(), ("float", "double"): pa.float64()}
+
+
 class AvroFormat:
     """Avro with nullable fields; names that Avro does not allow are kept beside allowed ones.
 
@@ -134,9 +164,9 @@ class AvroFormat:
             try:
                 blocks = _bounded(_fastavro()).block_reader(_BoundedFile(source))
                 kind, turn = _from_avro(blocks.writer_schema)
-                schema = pa.schema(list(kind))
+                schema, stored = (pa.schema(list(one)) for one in (kind, retyped(kind, _STORED)))
                 for rows in _bounded_rows(blocks):
-                    yield pa.Table.from_pylist([turn(row) for row in rows], schema)
+                    yield pa.Table.from_pylist([turn(row) for row in rows], stored).cast(schema)
             except UnicodeError as error:
                 raise ContentError("it has a text that is not UTF-8") from error
             except _DAMAGED as error:
@@ -405,9 +435,12 @@ def _record(node: Mapping[str, Any], named: dict[str, Any]) -> tuple[pa.DataType
 
 
 def _union(choices: list[Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn]:
-    """Return a nullable type; several types become JSON text."""
+    """Return a nullable type; that of several types keeps each value as it is."""
     others = [choice for choice in choices if choice != "null"]
     if len(others) == 1:
         kind, turn = _from_avro(others[0], named)
         return kind, lambda value: None if value is None else turn(value)
-    return (pa.string(), text_of) if others else (pa.null(), _same)
+    for kinds, widest in _WIDEST.items():
+        if all(choice in kinds for choice in others):
+            return (widest if others else pa.null()), _same
+    return _ANY, lambda value: None if value is None else json_text(as_json_value(value))

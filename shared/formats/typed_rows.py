@@ -513,7 +513,7 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
     for n, column in enumerate(table.columns if suspects else ()):
         # The values of a dictionary are not those of the rows, and Arrow takes no rows of views.
         is_view = "_view" in str(column.type)
-        kind = _retyped(column.type, _NO_VIEWS) if n in suspects or is_view else column.type
+        kind = retyped(column.type, _NO_VIEWS) if n in suspects or is_view else column.type
         if kind != column.type:
             table = table.set_column(n, table.column_names[n], column.cast(kind))
     rows = range(table.num_rows)
@@ -533,7 +533,7 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
 
 
 def _is_valid(column: pa.ChunkedArray) -> bool:
-    if _retyped(column.type, _BYTES) == column.type:
+    if retyped(column.type, _BYTES) == column.type:
         return True
     try:
         column.validate(full=True)
@@ -556,13 +556,13 @@ def _bad_rows(column: pa.ChunkedArray, rows: range) -> Iterator[int]:
 
 def _repaired(column: pa.ChunkedArray) -> pa.Array:
     # No cast: PyArrow 24 and 25 abort if rows with maps were taken before.
-    kind = _retyped(column.type, _BYTES)
+    kind = retyped(column.type, _BYTES)
     values = (value for chunk in column.chunks for value in chunk.view(kind).to_pylist())
     return pa.array([_with_replacements(value, column.type) for value in values], column.type)
 
 
 def _with_replacements(value: Any, kind: pa.DataType) -> Any:
-    if value is None or _retyped(kind, _BYTES) == kind:
+    if value is None or retyped(kind, _BYTES) == kind:
         return value
     if _types.is_struct(kind):
         return {field.name: _with_replacements(value[field.name], field.type) for field in kind}
@@ -576,17 +576,17 @@ def _with_replacements(value: Any, kind: pa.DataType) -> Any:
     return value.decode(errors="replace")
 
 
-def _retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
+def retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
     """Return a type without dictionaries, and with some types replaced at each depth."""
     if _types.is_dictionary(kind):
-        return _retyped(kind.value_type, types)
+        return retyped(kind.value_type, types)
     if _types.is_struct(kind):
-        return pa.struct([field.with_type(_retyped(field.type, types)) for field in kind])
+        return pa.struct([field.with_type(retyped(field.type, types)) for field in kind])
     if _types.is_map(kind):
-        return pa.map_(_retyped(kind.key_type, types), _retyped(kind.item_type, types))
+        return pa.map_(retyped(kind.key_type, types), retyped(kind.item_type, types))
     if not isinstance(kind, _LISTS):
         return types.get(kind, kind)
-    items = kind.value_field.with_type(_retyped(kind.value_type, types))
+    items = kind.value_field.with_type(retyped(kind.value_type, types))
     if _types.is_fixed_size_list(kind):
         return pa.list_(items, kind.list_size)
     return pa.large_list(items) if _types.is_large_list(kind) else pa.list_(items)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from shared.formats import line_encodings
 from shared.formats.file_formats import FORMATS, packed_lines, read_lines
 from shared.formats.line_encodings import ROW_GROUP_BYTES, grouped, text_bytes
+from shared.formats.typed_rows import plain_values
 from shared.storage.files import open_input, open_output
 from shared.storage.urls import join, local_path, shown
 
@@ -41,25 +42,35 @@ def write(form: str, codec: str, folder: Path, *tables: pa.Table, schema: Any = 
     return url
 
 
-def test_unions_of_avro_as_text(tmp_path: Path) -> None:
-    at: Any = {"type": "long", "logicalType": "timestamp-micros"}
-    kinds = ["null", "string", "bytes", "double", at, {"type": "array", "items": "bytes"}]
-    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kinds}]}
-    nan = float("nan")
-    values = [
-        None,
-        "x",
-        b"\x00\xff",
-        1.5,
-        nan,
-        datetime(2026, 7, 1, tzinfo=timezone.utc),
-        [b"\x00\xff"],
-    ]
+AT: Any = {"type": "long", "logicalType": "timestamp-micros"}
+UNION = ["null", "string", "bytes", "long", "double", AT, {"type": "array", "items": "bytes"}]
+MIXED = [None, "x", "1", 1, 2**60 + 1, 1.5, float("nan"), b"\x00\xff", [b"\x00\xff"],
+         datetime(2026, 7, 1, tzinfo=timezone.utc)]  # fmt: skip
+AS_JSON = [None, "x", "1", 1, 2**60 + 1, 1.5, "NaN", "AP8=", ["AP8="],
+           "2026-07-01T00:00:00.000000+00:00"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        (UNION, MIXED, AS_JSON),
+        ({"type": "array", "items": UNION}, [MIXED, []], [AS_JSON, []]),
+        (["null", {"type": "map", "values": UNION}], [{"a": 1, "b": "1"}, None],
+         [{"a": 1, "b": "1"}, None]),
+        (["null", "int", "long"], [1, 2**62, None], [1, 2**62, None]),
+        (["float", "double"], [0.5, 1e300], [0.5, 1e300]),
+        (["null"], [None], [None]),
+    ],
+)  # fmt: skip
+def test_unions_of_avro_keep_each_value(
+    tmp_path: Path, kind: Any, values: list[Any], expected: list[Any]
+) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     with (tmp_path / "x.avro").open("wb") as sink:
         fastavro.writer(sink, schema, [{"a": value} for value in values])
     (table,) = FORMATS["avro"].read(str(tmp_path / "x.avro"))
-    texts = [None, "x", "AP8=", "1.5", "NaN", "2026-07-01T00:00:00.000000+00:00", '["AP8="]']
-    assert table.column("a").to_pylist() == texts
+    assert plain_values(table["a"]) == expected
+    assert plain_values(table.take(pa.array([0]))["a"]) == expected[:1]
 
 
 @pytest.mark.parametrize(("form", "codec"), CASES)
