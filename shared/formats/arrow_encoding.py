@@ -26,6 +26,7 @@ from shared.formats.line_encodings import (
     check_mark,
     grouped,
 )
+from shared.formats.typed_rows import BYTES, retyped
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 from shared.storage.files import is_bomb, open_output, open_plain, open_random
@@ -441,7 +442,7 @@ def _decoded(messages: pa.NativeFile, packed: int) -> Iterator[pa.Table]:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Check offsets and texts, which Arrow does not when it reads.
+    """Check offsets, which Arrow does not when it reads; texts are checked row by row later.
 
     Raises:
         ContentError: A column is not as its type says.
@@ -451,7 +452,10 @@ def _check(batch: pa.RecordBatch) -> None:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise ContentError(f"column '{name}': {error}") from None
+            try:
+                column.view(retyped(column.type, BYTES, plain=False)).validate(full=True)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise ContentError(f"column '{name}': {error}") from None
 
 
 class _Messages:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from shared.formats.arrow_types import (
     holds,
     rows_without_columns,
     struct_to_arrow,
+    with_parts,
 )
 from shared.formats.date_numbers import moment_text
 from shared.formats.json_text import NON_FINITE, Number, Refused, Value, bare_text, json_text
@@ -260,9 +262,7 @@ _types = pa.types
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        _types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind)
-    )
+    return bool(_types.is_string(kind) or _types.is_large_string(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -469,8 +469,14 @@ def _time(value: date | time | timedelta) -> str:
 
 NOT_TEXT = "text that is not UTF-8 is not Unicode text"
 _NO_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
-_BYTES = {
+_LISTS = {
+    pa.ListType: pa.list_,
+    pa.LargeListType: pa.large_list,
+    pa.FixedSizeListType: pa.list_,
+    pa.ListViewType: pa.list_view,
+    pa.LargeListViewType: pa.large_list_view,
+}
+BYTES = {
     pa.string(): pa.binary(),
     pa.string_view(): pa.binary_view(),
     pa.large_string(): pa.large_binary(),
@@ -510,12 +516,13 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
     `before` is the number of rows of the file before the table.
     """
     suspects = [n for n, column in enumerate(table.columns) if not _is_valid(column)]
-    for n, column in enumerate(table.columns if suspects else ()):
-        # The values of a dictionary are not those of the rows, and Arrow takes no rows of views.
+    for n, column in enumerate(table.columns):
+        # The values of a dictionary are not those of the rows, and Arrow does little with views.
         is_view = "_view" in str(column.type)
         kind = retyped(column.type, _NO_VIEWS) if n in suspects or is_view else column.type
         if kind != column.type:
-            table = table.set_column(n, table.column_names[n], column.cast(kind))
+            plain = pa.chunked_array([_plain(chunk, kind) for chunk in column.chunks], kind)
+            table = table.set_column(n, table.column_names[n], plain)
     rows = range(table.num_rows)
     bad = {row for n in suspects for row in _bad_rows(table.column(n), rows)}
     if not bad:
@@ -532,8 +539,26 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
     return table.take(kept), refused
 
 
+def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values as the plain type of `retyped`, to which Arrow does not cast all rightly."""
+    own = array.type
+    if _types.is_dictionary(own):
+        return _plain(array.dictionary, kind).take(array.indices)
+    if _types.is_run_end_encoded(own):
+        ends, rows = array.run_ends.to_pylist(), range(array.offset, array.offset + len(array))
+        places = [bisect_right(ends, row) for row in rows]
+        return _plain(array.values, kind).take(pa.array(places, pa.int64()))
+    if type(own) in _LISTS:
+        lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+        items = _plain(array.flatten(), kind.value_type)
+        return pa.ListArray.from_arrays(offsets, items, kind, mask=array.is_null())
+    whole = with_parts(array, kind, lambda part, inner, _: _plain(part, inner))
+    return array.cast(kind) if whole is None else whole
+
+
 def _is_valid(column: pa.ChunkedArray) -> bool:
-    if retyped(column.type, _BYTES) == column.type:
+    if retyped(column.type, BYTES) == column.type:
         return True
     try:
         column.validate(full=True)
@@ -556,13 +581,13 @@ def _bad_rows(column: pa.ChunkedArray, rows: range) -> Iterator[int]:
 
 def _repaired(column: pa.ChunkedArray) -> pa.Array:
     # No cast: PyArrow 24 and 25 abort if rows with maps were taken before.
-    kind = retyped(column.type, _BYTES)
+    kind = retyped(column.type, BYTES)
     values = (value for chunk in column.chunks for value in chunk.view(kind).to_pylist())
     return pa.array([_with_replacements(value, column.type) for value in values], column.type)
 
 
 def _with_replacements(value: Any, kind: pa.DataType) -> Any:
-    if value is None or retyped(kind, _BYTES) == kind:
+    if value is None or retyped(kind, BYTES) == kind:
         return value
     if _types.is_struct(kind):
         return {field.name: _with_replacements(value[field.name], field.type) for field in kind}
@@ -571,22 +596,31 @@ def _with_replacements(value: Any, kind: pa.DataType) -> Any:
             (_with_replacements(k, kind.key_type), _with_replacements(v, kind.item_type))
             for k, v in value
         ]
-    if isinstance(kind, _LISTS):
+    if type(kind) in _LISTS:
         return [_with_replacements(part, kind.value_type) for part in value]
     return value.decode(errors="replace")
 
 
-def retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
-    """Return a type without dictionaries, and with some types replaced at each depth."""
+def retyped(
+    kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType], *, plain: bool = True
+) -> pa.DataType:
+    """Return a type with some types replaced at each depth.
+
+    If `plain`, it has neither dictionaries nor runs, and of the lists only the usual ones.
+    """
+    again = partial(retyped, types=types, plain=plain)
     if _types.is_dictionary(kind):
-        return retyped(kind.value_type, types)
+        values = again(kind.value_type)
+        return values if plain else pa.dictionary(kind.index_type, values, kind.ordered)
+    if _types.is_run_end_encoded(kind):
+        values = again(kind.value_type)
+        return values if plain else pa.run_end_encoded(kind.run_end_type, values)
     if _types.is_struct(kind):
-        return pa.struct([field.with_type(retyped(field.type, types)) for field in kind])
+        return pa.struct([field.with_type(again(field.type)) for field in kind])
     if _types.is_map(kind):
-        return pa.map_(retyped(kind.key_type, types), retyped(kind.item_type, types))
-    if not isinstance(kind, _LISTS):
-        return types.get(kind, kind)
-    items = kind.value_field.with_type(retyped(kind.value_type, types))
-    if _types.is_fixed_size_list(kind):
-        return pa.list_(items, kind.list_size)
-    return pa.large_list(items) if _types.is_large_list(kind) else pa.list_(items)
+        return pa.map_(again(kind.key_type), again(kind.item_type))
+    if type(kind) in _LISTS:
+        items = kind.value_field.with_type(again(kind.value_type))
+        size = (kind.list_size,) if _types.is_fixed_size_list(kind) and not plain else ()
+        return (pa.list_ if plain else _LISTS[type(kind)])(items, *size)
+    return types.get(kind, kind)

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from shared.formats.arrow_encoding import group_sizes, read_groups
 from shared.formats.file_formats import FORMATS
 from shared.formats.line_encodings import ContentError
-from shared.formats.typed_rows import RowReader
+from shared.formats.typed_rows import RowReader, without_bad_text
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 from shared.testing import TABLE
@@ -183,11 +183,13 @@ def test_rows_that_take_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("variant", WAYS)
-def test_text_that_is_not_utf8_names_its_column(tmp_path: Path, variant: str) -> None:
+def test_text_that_is_not_utf8_is_one_of_its_row(tmp_path: Path, variant: str) -> None:
     bad = pa.array([b"a", b"\xff"]).view(pa.string())
-    data = created(pa.table({"id": [1, 2], "name": bad}), variant)
-    with pytest.raises(pa.ArrowInvalid, match=r"column 'name': .*UTF8 .*index 1"):
-        read(tmp_path / "x", data)
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1]), bad, safe=False)
+    table = read(tmp_path / "x", created(pa.table({"t": bad, "d": coded}), variant))
+    kept, refused = without_bad_text(table, 0)
+    assert kept.to_pylist() == [{"t": "a", "d": "a"}]
+    assert [row.number for row in refused] == [2]
 
 
 def damaged(seed: int) -> Iterator[bytes]:
