@@ -104,18 +104,20 @@ def _repeated(item: ObjectSizes, key_bytes: int) -> ObjectSizes:
 
 _ORIGINAL_NAME = "x-name"
 _CODECS = {"none": "null", "deflate": "deflate", "zstd": "zstandard", "snappy": "snappy"}
-_MOST_DIGITS = 38
 _PLAIN = {
     "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(),
     "float": pa.float32(), "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
     "enum": pa.string(), "fixed": pa.binary(),
 }  # fmt: skip
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _LOGICAL = {
-    "date": pa.date32(), "time-millis": pa.time64("us"), "time-micros": pa.time64("us"),
-    "timestamp-millis": pa.timestamp("us", "UTC"), "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"), "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
-}  # fmt: skip
+    "int-date": pa.date32(),
+    "int-time-millis": pa.time32("ms"),
+    "long-time-micros": pa.time64("us"),
+    **{f"long-timestamp-{name}": pa.timestamp(unit, "UTC") for name, unit in _UNITS.items()},
+    **{f"long-local-timestamp-{name}": pa.timestamp(unit) for name, unit in _UNITS.items()},
+    "string-uuid": pa.string(),
+}
 
 _DAMAGED = (ValueError, EOFError, KeyError, TypeError, IndexError, OverflowError, RecursionError,
             zlib.error, lzma.LZMAError)  # fmt: skip
@@ -146,7 +148,12 @@ class _AnyType(pa.ExtensionType):  # type: ignore[misc]
 
 
 _ANY = _AnyType()
-_STORED = {_ANY: _ANY.storage_type}
+_TEXTS = {_ANY: _ANY.storage_type}
+_NUMBERS = {
+    kind: pa.int64() if name.startswith("long") else pa.int32()
+    for name, kind in _LOGICAL.items()
+    if kind != pa.string()
+}
 _WIDEST = {("int", "long"): pa.int64(), ("float", "double"): pa.float64()}
 
 
@@ -164,9 +171,18 @@ class AvroFormat:
             try:
                 blocks = _bounded(_fastavro()).block_reader(_BoundedFile(source))
                 kind, turn = _from_avro(blocks.writer_schema)
-                schema, stored = (pa.schema(list(one)) for one in (kind, retyped(kind, _STORED)))
+                if not pa.types.is_struct(kind):
+                    raise ContentError("its values are not records")
+                stored = retyped(kind, _TEXTS)
+                if stored == kind:
+                    # Python lacks some times. In values of any type, numbers would not tell them.
+                    _drop_logical_types(blocks.writer_schema)
+                    stored = retyped(kind, _NUMBERS)
+                names, stored = pa.schema(list(kind)), pa.schema(list(stored))
                 for rows in _bounded_rows(blocks):
-                    yield pa.Table.from_pylist([turn(row) for row in rows], stored).cast(schema)
+                    yield pa.Table.from_pylist([turn(row) for row in rows], stored).cast(names)
+            except ContentError:
+                raise
             except UnicodeError as error:
                 raise ContentError("it has a text that is not UTF-8") from error
             except _DAMAGED as error:
@@ -384,9 +400,8 @@ def _from_avro(node: Any, named: dict[str, Any] | None = None) -> tuple[pa.DataT
     if isinstance(node, list):
         return _union(node, named)
     if isinstance(node, str):
-        if node in named:
-            return named[node]  # type: ignore[no-any-return]
-        return _PLAIN[node], _same
+        # A type within itself has no end, and one within a union has values of any type.
+        return named.get(node) or ((_PLAIN[node], _same) if node in _PLAIN else (_ANY, _any_text))
     if isinstance(node["type"], dict | list):
         return _from_avro(node["type"], named)
     arrow = _named(node, named)
@@ -405,11 +420,30 @@ def _named(node: Mapping[str, Any], named: dict[str, Any]) -> tuple[pa.DataType,
     if kind == "map":
         value, turn = _from_avro(node["values"], named)
         return pa.map_(pa.string(), value), lambda pairs: [(k, turn(v)) for k, v in pairs.items()]
-    if logical == "decimal" and node["precision"] <= _MOST_DIGITS:
-        return pa.decimal128(node["precision"], node.get("scale", 0)), _same
-    if logical in _LOGICAL:
-        return _LOGICAL[logical], str if logical == "uuid" else _same
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return _decimal(node["precision"], node.get("scale", 0))
+    if f"{kind}-{logical}" in _LOGICAL:
+        return _LOGICAL[f"{kind}-{logical}"], str if logical == "uuid" else _same
     return named[kind] if kind in named else (_PLAIN[kind], _same)
+
+
+def _decimal(digits: int, scale: int) -> tuple[pa.DataType, Turn]:
+    for make, most in ((pa.decimal128, 38), (pa.decimal256, 76)):
+        if digits <= most:
+            return make(digits, scale), _same
+    return _ANY, _any_text
+
+
+def _drop_logical_types(node: Any) -> None:
+    """Let the values of a parsed schema be read as the numbers and texts that are stored."""
+    if isinstance(node, dict) and f"{node.get('type')}-{node.get('logicalType')}" in _LOGICAL:
+        del node["logicalType"]
+    for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _drop_logical_types(part)
+
+
+def _any_text(value: Any) -> str | None:
+    return None if value is None else json_text(as_json_value(value))
 
 
 def _array(node: Mapping[str, Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn]:
@@ -443,4 +477,4 @@ def _union(choices: list[Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn
     for kinds, widest in _WIDEST.items():
         if all(choice in kinds for choice in others):
             return (widest if others else pa.null()), _same
-    return _ANY, lambda value: None if value is None else json_text(as_json_value(value))
+    return _ANY, _any_text

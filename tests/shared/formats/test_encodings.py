@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import random
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, time, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,18 @@ def write(form: str, codec: str, folder: Path, *tables: pa.Table, schema: Any = 
     return url
 
 
-AT: Any = {"type": "long", "logicalType": "timestamp-micros"}
+def logical(kind: str, name: str, **more: int) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+AT = logical("long", "timestamp-micros")
+NODE = {
+    "type": "record",
+    "name": "node",
+    "fields": [{"name": "v", "type": "int"}, {"name": "next", "type": ["null", "node"]}],
+}
+NODES = [{"v": 1, "next": {"v": 2, "next": None}}]
+LONG = Decimal("1." + "1234567890" * 4)
 UNION = ["null", "string", "bytes", "long", "double", AT, {"type": "array", "items": "bytes"}]
 MIXED = [None, "x", "1", 1, 2**60 + 1, 1.5, float("nan"), b"\x00\xff", [b"\x00\xff"],
          datetime(2026, 7, 1, tzinfo=timezone.utc)]  # fmt: skip
@@ -60,11 +72,18 @@ AS_JSON = [None, "x", "1", 1, 2**60 + 1, 1.5, "NaN", "AP8=", ["AP8="],
         (["null", "int", "long"], [1, 2**62, None], [1, 2**62, None]),
         (["float", "double"], [0.5, 1e300], [0.5, 1e300]),
         (["null"], [None], [None]),
+        (["null", logical("int", "date")], [2_932_897, None], ["+10000-01-01", None]),
+        (logical("string", "date"), ["x"], ["x"]),
+        (logical("string", "uuid"), ["none"], ["none"]),
+        (logical("int", "time-millis"), [86_399_999], [time(23, 59, 59, 999_000)]),
+        (logical("long", "timestamp-nanos"), [10**18 + 1], ["2001-09-09T01:46:40.000000001+00:00"]),
+        (logical("long", "local-timestamp-micros"), [-(10**17)], ["-1199-02-15T14:13:20.000000"]),
+        (logical("bytes", "decimal", precision=76, scale=40), [LONG], [LONG]),
+        (logical("bytes", "decimal", precision=99, scale=40), [LONG], [LONG]),
+        (NODE, NODES, NODES),
     ],
 )  # fmt: skip
-def test_unions_of_avro_keep_each_value(
-    tmp_path: Path, kind: Any, values: list[Any], expected: list[Any]
-) -> None:
+def test_values_of_avro(tmp_path: Path, kind: Any, values: list[Any], expected: list[Any]) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     with (tmp_path / "x.avro").open("wb") as sink:
         fastavro.writer(sink, schema, [{"a": value} for value in values])
