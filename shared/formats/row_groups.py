@@ -245,9 +245,10 @@ def check_whole(source: Any, footer: Any) -> None:
 
     Only indexes and filters of columns may stand between rows and footer, and most files lack them.
     """
-    numbers = range(footer.num_columns if footer.num_row_groups else 0)
-    last = [footer.row_group(footer.num_row_groups - 1).column(number) for number in numbers]
-    at = max([len(MARK), *(ColumnChunk(column).end for column in last)])
+    groups = map(footer.row_group, reversed(range(footer.num_row_groups)))
+    last: Any = next((group for group in groups if group.num_rows), None)
+    columns = [last.column(number) for number in range(footer.num_columns if last else 0)]
+    at = max([len(MARK), *(ColumnChunk(column).end for column in columns)])
     end = source.size() - footer.serialized_size - TAIL_BYTES
     for start in range(at, end, _READ_BYTES):
         source.seek(start)
