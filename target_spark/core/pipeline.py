@@ -142,7 +142,8 @@ class Pipeline:
         self._dead_bytes = 0
         self._actions: list[ev.Action] = []
         self._act = self._actions.append
-        self._tracker = StateTracker()
+        self._streams: dict[str, Stream] = {}
+        self._tracker = StateTracker(self._streams)
         self._audit = AuditStep(self._tracker.begin()) if self.audited else None
         self._schedule = Schedule(self.limits.parallel, self.limits.converts, self.retries)
         self._batches = Batches(
@@ -154,7 +155,6 @@ class Pipeline:
             run_id=self.run_id,
             cost=self.cost,
         )
-        self._streams: dict[str, Stream] = {}
         self._rest: _Rest | None = None
         self._now = 0.0
         self._ended = False
@@ -612,7 +612,7 @@ class Pipeline:
             stream.swap = None
         self._batches.discard_from(line, [stream])
         self._uncovered.keep_files(name)
-        self._tracker.hold(name, line)
+        self._tracker.hold(name, line, has_own=stream.end.has_bookmark)
         self._batches.states_changed(line, self._streams.values())
 
     def _report_failure(self, stream: Stream, error: SingerSparkError) -> None:

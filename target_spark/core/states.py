@@ -2,7 +2,8 @@
 
 The newest STATE with everything before it durable is emitted. If a stream fails and the others go
 on, its bookmark stays in all later STATEs as the last one before the failure has it. That takes a
-value with `bookmarks` by stream, as the SDK writes it.
+value with `bookmarks` by stream, as the SDK writes it. A STATE may have the bookmark under another
+name than the SCHEMA (`tap_stream_id`, `__alias__`): one in which that may have moved stays back.
 
 A commit vouches for the bookmark of its own stream alone: records of other streams before the same
 STATE may not be durable yet. So that is what is stored, and what is taken from it.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
@@ -45,11 +46,13 @@ class HeldBookmark:
 
     Attributes:
         line: Line of the input from which on STATEs get it.
-        bookmark: The bookmark; empty if the STATE that it comes from has none of the stream.
+        bookmarks: All bookmarks of the STATE that it comes from.
+        has_own: Whether the tap says that the stream has a bookmark.
     """
 
     line: int
-    bookmark: tuple[Any, ...]
+    bookmarks: dict[str, Any]
+    has_own: bool
 
 
 @dataclass(eq=False)
@@ -61,8 +64,12 @@ class StateTracker:
     back STATE. All waiting STATEs are kept, as the input may prove bad before any of them. Above
     `most_bytes`, every second one of those that wait for the same acts is dropped, never the
     newest.
+
+    Attributes:
+        streams: The streams that a SCHEMA has named so far.
     """
 
+    streams: Container[str] = ()
     most_bytes: int = MOST_WAITING_BYTES
     released: int = field(default=0, init=False)
     """Position of the newest released STATE."""
@@ -114,10 +121,13 @@ class StateTracker:
             acts = list(self._open)
             self.waiting = list({bisect_left(acts, at): at for at in self.waiting}.values())
 
-    def hold(self, stream: str, line: int) -> None:
+    def hold(self, stream: str, line: int, *, has_own: bool = False) -> None:
         """Keep a stream's bookmark as it was before a line of the input, where it has failed.
 
         Without a STATE before that line the bookmark is unknown: no STATE after it is emitted.
+
+        Args:
+            has_own: Whether the tap says that the stream has a bookmark.
         """
         # The last STATE before the failure has the bookmark up to which the stream is durable, or
         # becomes so: its earlier flushes go on.
@@ -127,8 +137,7 @@ class StateTracker:
         if base is None or bookmarks is None:
             self.withholds, self._withheld_from = True, min(line, self._withheld_from)
         else:
-            own = (bookmarks[stream],) if stream in bookmarks else ()
-            self._held[stream] = HeldBookmark(line, own)
+            self._held[stream] = HeldBookmark(line, bookmarks, has_own)
             self.held[stream] = base.position
         self._keep([kept for state in self._states if (kept := self._with_held(state))])
 
@@ -180,12 +189,24 @@ class StateTracker:
         if bookmarks is None:
             self.withholds, self._withheld_from = True, state.line
             return None
+        unnamed = [own for name, own in held.items() if name not in bookmarks | own.bookmarks]
         for name, own in held.items():
             bookmarks.pop(name, None)
-            if own.bookmark:
-                bookmarks[name] = own.bookmark[0]
+            if name in own.bookmarks:
+                bookmarks[name] = own.bookmarks[name]
+        may_move = any(self._may_move(own, bookmarks) for own in unnamed)
+        # A later STATE may have the name, and go out.
+        self.withholds = may_move or self._withheld_from < math.inf
+        if may_move:
+            return None
         value = decode(state.value) | {"bookmarks": bookmarks}
         return replace(state, value=_text(value).encode())
+
+    def _may_move(self, held: HeldBookmark, bookmarks: Mapping[str, Any]) -> bool:
+        """Return whether a bookmark has moved that may be that of a stream without one."""
+        names = {**bookmarks, **held.bookmarks}
+        moved = [name for name in names if bookmarks.get(name) != held.bookmarks.get(name)]
+        return any(held.has_own or name not in self.streams for name in moved)
 
     def _keep(self, states: list[SeenState]) -> None:
         self._states = states

@@ -296,6 +296,33 @@ def test_states_without_bookmarks_are_withheld_from_the_failure_on(value):
     assert tracker.release() is None
 
 
+@pytest.mark.parametrize(
+    ("has_own", "later", "goes_out"),
+    [
+        (False, {"orders": 3, "cust": 0}, False),
+        (False, {"orders": 0, "cust": 5}, True),
+        (True, {"orders": 0, "cust": 5}, False),
+        (False, {"cust": 0}, False),
+        (True, {"orders": 0, "cust": 0, "x": 1}, False),
+        (True, {"orders": 3, "cust": 5, "sales": 9}, True),
+        (True, {"orders": 0, "cust": 0}, True),
+    ],
+)
+def test_a_bookmark_that_may_be_that_of_a_failed_stream_does_not_move(has_own, later, goes_out):
+    """A SCHEMA may have another name than the bookmark of its stream."""
+    tracker = StateTracker({"sales": 0, "cust": 0})
+    base = {"bookmarks": {"orders": 0, "cust": 0}}
+    tracker.seen(json.dumps(base).encode(), 1)
+    tracker.seen(json.dumps({"bookmarks": later}).encode(), 3)
+    tracker.hold("sales", 2, has_own=has_own)
+    assert tracker.withholds == (not goes_out)
+    wanted = {name: value for name, value in later.items() if name != "sales"}
+    assert json.loads(tracker.release()) == ({"bookmarks": wanted} if goes_out else base)
+    tracker.seen(json.dumps({"bookmarks": {**later, "sales": 1}}).encode(), 4)
+    assert json.loads(tracker.release()) == {"bookmarks": wanted}
+    assert not tracker.withholds
+
+
 def test_an_earlier_failure_of_the_same_stream_takes_an_earlier_bookmark():
     tracker = StateTracker()
     position = tracker.begin()
