@@ -76,7 +76,7 @@ def schema_line(
     has_failed: bool = False,
     has_bookmark: bool = False,
     source: str | None = None,
-    are_letters: bool = False,
+    are_letters: bool | str = False,
 ) -> bytes:
     """Write a SCHEMA message, with its newline.
 
@@ -86,7 +86,7 @@ def schema_line(
         has_failed: Report that the stream failed.
         has_bookmark: Say that STATE will have a bookmark of it, though not of columns.
         source: Name of what the stream has all rows of; None if it may lack some.
-        are_letters: Say that its records are dead letters.
+        are_letters: Say that its records are dead letters; if of one output, its name.
     """
     message: dict[str, Any] = {
         "type": "SCHEMA",
@@ -103,7 +103,7 @@ def schema_line(
     if source is not None:
         message[STREAM_SOURCE] = source
     if are_letters:
-        message[STREAM_LETTERS] = True
+        message[STREAM_LETTERS] = are_letters
     return encode(message) + b"\n"
 
 

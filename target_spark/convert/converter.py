@@ -299,6 +299,8 @@ class Converter:
             keys=tuple(Key(name, (name,)) for name in self.tables.keys(batch.stream)),
             is_narrow=holds(write.struct, (T.DoubleType, *(times if in_orc else ()))),
             in_orc=in_orc,
+            output=batch.output,
+            reports_rejects=batch.reports_rejects,
         )
         if write.row_origin is not None:
             read = replace(with_origins(read), refused=self.tables.left_out(batch))

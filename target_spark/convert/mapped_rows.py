@@ -225,7 +225,6 @@ def source_records(read: ReadPlan, making: Making, source: StructType) -> ReadPl
         read,
         columns=to_arrow_schema(_carried(source)),
         names=making.names or None,
-        reports_rejects=making.reports_rejects,
         keys=(),
     )
 

@@ -61,9 +61,9 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
         if result.rejects and (reported := read.reported(fitting.rejects, result.rejects)):
             first = before + lines_before(piece, options)
             texts = block.split(b"\n")
-            for position, reason in reported:
+            for position, reason, output in reported:
                 line = line_of(piece.file, first + position + 1)
-                rejects.add(Reject(url, line, reason), texts[position])
+                rejects.add(Reject(url, line, reason, output), texts[position])
         table = result.table
         if documents is not None and read.document is not None:
             if result.rejects:

@@ -87,8 +87,8 @@ class ReadPlan:
         document: Name of an added column for the record as one text, or None.
         row_origin: Name of an added column for the origin of each row, or None.
         names: Columns of the stream that a file may have; None for those of `schema`.
-        reports_rejects: Report rejected records; else skip them silently, unless a key is the
-            reason.
+        output: Name of the output, if its stream may have others.
+        reports_rejects: Report rejected records; else skip those silently that no output has.
         keys: Key properties that need a value in each record.
         refused: Origins of records that the store refuses, each with the reason.
         filled: Columns of Parquet files become those of the table, and only metadata is added, if
@@ -109,6 +109,7 @@ class ReadPlan:
     document: str | None = None
     row_origin: str | None = None
     names: tuple[str, ...] | None = None
+    output: str | None = None
     reports_rejects: bool = True
     keys: tuple[Key, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
@@ -129,10 +130,20 @@ class ReadPlan:
             if path[0] not in declared and not path[0].startswith(METADATA):
                 rejects.add_undeclared(".".join(path), count)
 
-    def reported(self, unfit: _Rejected, every: _Rejected) -> _Rejected:
-        """Return the rejected records to report: those without a key, and the others if asked."""
-        others = frozenset(() if self.reports_rejects else unfit)
-        return tuple(one for one in every if one not in others)
+    def reported(
+        self, unfit: _Rejected, every: _Rejected
+    ) -> tuple[tuple[int, str, str | None], ...]:
+        """Return the rejected records to report, each with the only output that lacks it.
+
+        Args:
+            unfit: Those that no output has; the others lack a key, or do not fit the columns.
+        """
+        others = frozenset(unfit)
+        return tuple(
+            (*one, None if one in others else self.output)
+            for one in every
+            if self.reports_rejects or one not in others
+        )
 
     def unheld(self, table: pa.Table) -> dict[int, str]:
         """Return the rows that the table's columns cannot hold, in order, each with the reason."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -61,12 +60,18 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
             others = (
-                RefusedRow(number(n), reason, reader.row_at(table, n) if read.rejects else b"")
-                for n, reason in reported
+                (
+                    Reject(piece.file.url, number(place), reason, output),
+                    reader.row_at(table, place) if read.rejects else b"",
+                )
+                for place, reason, output in reported
             )
-            malformed = refused if read.reports_rejects else ()
-            for row in merge(malformed, others, key=attrgetter("number")):
-                rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
+            malformed = (
+                (Reject(piece.file.url, row.number, row.reason), row.text)
+                for row in (refused if read.reports_rejects else ())
+            )
+            for reject, text in merge(malformed, others, key=lambda pair: pair[0].line):
+                rejects.add(reject, text)
         accepted = result.table
         if read.document is not None:
             texts = _documents(table, [place for place, _ in result.rejects])

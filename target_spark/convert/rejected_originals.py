@@ -44,7 +44,7 @@ class Originals:
         """Return a rejected record without its text, see `reject`."""
         number, line = split_origin(origin)
         piece = self._pieces[number]
-        return Reject(piece.file.url, self._line(piece, line), reason)
+        return Reject(piece.file.url, self._line(piece, line), reason, self._read.output)
 
     def reject_all(self, origins: pa.Array, errors: pa.Array, rejects: Rejects) -> None:
         """Add the records that have an error to the rejects, see `reject`."""

@@ -1,8 +1,8 @@
 """What tasks report to the driver: parts, counts, rejected records and errors.
 
 The first rejected records of a task are reported, all are written to a file on their way to the
-dead letters. It has one JSON object a line: `file`, `line`, `reason`, and the record's text as
-received: `original`, or `original_base64` if it is not Unicode text.
+dead letters. It has one JSON object a line: `file`, `line`, `reason`, `output`, and the record's
+text as received: `original`, or `original_base64` if it is not Unicode text.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def reject_line(reject: Reject, original: bytes) -> bytes:
     Args:
         original: A line of standard input or of a batch file, or a row of it as a JSON object.
     """
-    place = {"file": reject.file, "line": reject.line, "reason": reject.reason}
-    return orjson.dumps({**place, **original_of(original)}) + b"\n"
+    return orjson.dumps({**vars(reject), **original_of(original)}) + b"\n"
 
 
 def original_of(line: bytes) -> dict[str, str]:
@@ -61,7 +60,7 @@ def read_rejects(url: str, options: StorageOptions | None = None) -> Iterator[tu
             original = (
                 base64.b64decode(outcome["original_base64"]) if text is None else text.encode()
             )
-            yield Reject(outcome["file"], outcome["line"], outcome["reason"]), original
+            yield Reject(*map(outcome.get, ("file", "line", "reason", "output"))), original
 
 
 MAX_REJECTS = 100
@@ -93,6 +92,8 @@ class Rejects:
 
     def add(self, reject: Reject, original: bytes) -> None:
         """Add one record."""
+        if reject.output is not None:
+            reject = replace(reject, reason=f"output {reject.output!r}: {reject.reason}")
         self.count += 1
         if len(self.reported) < MAX_REJECTS:
             self.reported.append(reject)

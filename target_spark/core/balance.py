@@ -101,7 +101,7 @@ def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:
         )
     records = result.rows - result.exploded
     rest = result.received - records - result.rejected
-    may_drop = batch.making is not None
+    may_drop = batch.making is not None or not batch.reports_rejects
     if rest < 0 or records < min(1, result.rows) or (rest and not may_drop):
         raise _error(
             batch.source,

@@ -20,7 +20,7 @@ class SchemaSeen:
         has_failed: Whether the tap reports by it that the stream failed.
         has_bookmark: Whether it names the properties of a bookmark, which STATE will have.
         source: Name of what the stream has all rows of, if the tap tells.
-        are_letters: Whether its records are dead letters.
+        are_letters: Whether its records are dead letters; if of one output, its name.
     """
 
     stream: str
@@ -30,7 +30,7 @@ class SchemaSeen:
     has_failed: bool = False
     has_bookmark: bool = False
     source: str | None = None
-    are_letters: bool = False
+    are_letters: bool | str = False
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class StreamSchema:
         key_properties: Primary key; may be empty.
         serial: Counts the SCHEMA messages of this stream within the run, from 0.
         source: Name of what the stream has all rows of, if the tap tells.
-        are_letters: Whether its records are dead letters.
+        are_letters: Whether its records are dead letters; if of one output, its name.
     """
 
     stream: str
@@ -162,7 +162,7 @@ class StreamSchema:
     key_properties: tuple[str, ...] = ()
     serial: int = 0
     source: str | None = None
-    are_letters: bool = False
+    are_letters: bool | str = False
 
 
 ADDING = frozenset({"append-only", "history"})
@@ -277,15 +277,12 @@ class Making:
 
     Attributes:
         schema: JSON Schema to read the files with, as far as it is needed.
-        reports_rejects: Report records that cannot be read; else another conversion of the
-            files reports them.
     """
 
     stream: str
     schema: Mapping[str, Any]
     names: tuple[str, ...]
     transform: Transform
-    reports_rejects: bool = True
 
 
 @dataclass(frozen=True)
@@ -312,6 +309,9 @@ class Batch:
         replay: Index of the segment of an earlier run's note that the files may replay, or None.
         making: The mapping from the rows of the files; None if they are the same.
         reached: The STATE that its commit makes true; None if there is none, or before the commit.
+        output: Name of the output, if its stream may have others.
+        reports_rejects: Report records that cannot be read; else another conversion of the
+            files reports them.
     """
 
     stream: StreamSchema
@@ -322,6 +322,8 @@ class Batch:
     replay: int | None = None
     making: Making | None = None
     reached: Reached | None = None
+    output: str | None = None
+    reports_rejects: bool = True
 
     @property
     def source(self) -> str:
@@ -350,11 +352,13 @@ class Reject:
     Attributes:
         line: 1-based line (of stdin for RECORD, of the file for BATCH).
         reason: What is wrong with it, in one line.
+        output: The only output of its stream that does not have it; None if none has it.
     """
 
     file: str
     line: int
     reason: str
+    output: str | None = None
 
 
 @dataclass(frozen=True)

@@ -257,11 +257,12 @@ class Pipeline:
         old = stream.schema
         # Taps repeat their SCHEMA, some before each page of records: only another one closes a
         # batch.
-        schema, keys = event.schema, event.key_properties
-        if stream.has_failed or (old.schema, old.key_properties) == (schema, keys):
+        schema, keys, are_letters = event.schema, event.key_properties, event.are_letters
+        is_old = (old.schema, old.key_properties, old.are_letters) == (schema, keys, are_letters)
+        if stream.has_failed or is_old:
             return
         serial = old.serial + 1
-        new = StreamSchema(event.stream, schema, keys, serial, event.source, event.are_letters)
+        new = StreamSchema(event.stream, schema, keys, serial, event.source, are_letters)
         # Planned before the batch is closed: if the maps refuse the new SCHEMA, the records before
         # it are loaded by the old one.
         plan = self._planned(stream, new, event.line)

@@ -92,7 +92,8 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     is_marked = bool(message.get("bookmark_properties") or message.get(STREAM_BOOKMARKED))
     source = message.get(STREAM_SOURCE)
     source = source if isinstance(source, str) else None
-    name, are_letters = message["stream"], message.get(STREAM_LETTERS) is True
+    name, letters = message["stream"], message.get(STREAM_LETTERS)
+    are_letters = letters if isinstance(letters, str) else letters is True
     return ev.SchemaSeen(name, schema, keys, number, has_failed, is_marked, source, are_letters)
 
 

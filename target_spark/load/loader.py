@@ -170,6 +170,12 @@ class Loader:
             return None
         own = stream_settings(config, name)
         method = own.method
+        if stream.are_letters not in {True, False, name}:
+            raise SettingsError(
+                f"its dead letters are for the output {stream.are_letters!r}",
+                where=Where(stream=name, setting="stream_maps"),
+                hint='map the stream to this name, or write `"dead_letters":true` for all outputs',
+            )
         if stream.are_letters and method == "overwrite":
             raise SettingsError(
                 "dead letters would replace all rows of the table",

@@ -52,10 +52,18 @@ class _MappedStream:
     schema: StreamSchema
     plan: LoadPlan
     making: Making | None
+    output: str | None
+    reports_rejects: bool
 
     def of(self, batch: Batch) -> Batch:
         """Return the stream's batch as one of this output."""
-        return replace(batch, stream=self.schema, making=self.making)
+        return replace(
+            batch,
+            stream=self.schema,
+            making=self.making,
+            output=self.output,
+            reports_rejects=self.reports_rejects,
+        )
 
 
 class MappedLoader(Loader):
@@ -181,9 +189,8 @@ class MappedLoader(Loader):
 
     def _names(self, stream: str) -> tuple[str, ...]:
         with self._lock:
-            latest = self._outputs.get(stream)
-            outcome = latest[max(latest)] if latest else ()
-        return tuple(output.schema.stream for output in outcome)
+            every = self._outputs.get(stream, {}).values()
+            return tuple(dict.fromkeys(one.schema.stream for own in every for one in own))
 
     def _of(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         """Return the outputs of a stream under one of its schemas; plan them for a new schema."""
@@ -207,6 +214,7 @@ class MappedLoader(Loader):
             partial(self._engine.session, "SQL in stream maps"),
         )
         reject_duplicate_names({**self._planned_outputs, stream.stream: outcome})
+        outcome = tuple(one for one in outcome if one.stream == stream.are_letters) or outcome
         loaded = []
         for output in outcome:
             self._check(stream.stream, output)
@@ -229,9 +237,9 @@ class MappedLoader(Loader):
                 plan,
                 None
                 if output.transform is None
-                else Making(
-                    stream.stream, read, names, output.transform, reports_rejects=not number
-                ),
+                else Making(stream.stream, read, names, output.transform),
+                output.stream if len(outcome) > 1 else None,
+                reports_rejects=not number,
             )
             for number, (output, planned, plan) in enumerate(loaded)
         )
@@ -284,12 +292,17 @@ def _pruned(
 
 
 def _together(outputs: Sequence[LoadResult]) -> MappedResult:
-    """Return the results of all outputs as one; files of rejected records are only in the whole."""
+    """Return the results of all outputs as one; files of rejected records are only in the whole.
+
+    A record counts once, as far as the rejects are reported one by one.
+    """
+    rejects = tuple(reject for result in outputs for reject in result.rejects)
+    again = len(rejects) - len({(reject.file, reject.line) for reject in rejects})
     return MappedResult(
         parts=tuple(part for result in outputs for part in result.parts),
         rows=sum(result.rows for result in outputs),
-        rejects=tuple(reject for result in outputs for reject in result.rejects),
-        rejected=sum(result.rejected for result in outputs),
+        rejects=rejects,
+        rejected=sum(result.rejected for result in outputs) - again,
         reject_files=tuple(url for result in outputs for url in result.reject_files),
         received=max((result.received for result in outputs), default=0),
         replayed=max((result.replayed for result in outputs), default=0),

@@ -74,7 +74,14 @@ class DeadLetters:
         """
         urls = [url for result in results for url in result.reject_files]
         if urls:
-            rejects = (pair for url in urls for pair in read_rejects(url, self.options))
+            # Each SCHEMA closes a flush when they are loaded: one for each output.
+            outputs = dict.fromkeys(reject.output for reject, _ in self._rejects(urls))
+            rejects = (
+                pair
+                for output in outputs
+                for pair in self._rejects(urls)
+                if pair[0].output == output
+            )
             self._write(batch.token, _batch_lines(batch, rejects, self._now()))
 
     def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
@@ -92,6 +99,9 @@ class DeadLetters:
         )
         schema = schema_line(STREAM, SCHEMA, (), are_letters=True)
         self._write(f"{self.run_id}-line-{number:06d}", chain([schema], letters))
+
+    def _rejects(self, urls: Sequence[str]) -> Iterator[tuple[Reject, bytes]]:
+        return (pair for url in urls for pair in read_rejects(url, self.options))
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self.clock(), timezone.utc).isoformat()
@@ -125,10 +135,10 @@ class DeadLetters:
 def _batch_lines(
     batch: Batch, outcome: Iterable[tuple[Reject, bytes]], now: str
 ) -> Iterator[bytes]:
-    """Yield the dead letters of one flush; a SCHEMA before the first record of each stream."""
+    """Yield the dead letters of one flush; a SCHEMA before the records of a stream or output."""
     staged = {file.url for file in batch.files if file.encoding.format == "singer"}
     stream = batch.stream
-    started: set[str] = set()
+    started: dict[str, bool | str] = {}
     for reject, original in outcome:
         why = _why(reject.reason, reject.line, now)
         is_staged = reject.file in staged
@@ -137,12 +147,13 @@ def _batch_lines(
         message = original if is_staged else _message(stream.stream, original, batch.version)
         line = _record(message, why)
         name = STREAM if line is None else stream.stream
-        if name not in started:
-            started.add(name)
+        letters = True if line is None else reject.output or stream.are_letters or True
+        if started.get(name) != letters:
+            started[name] = letters
             keys = () if line is None else stream.key_properties
             schema = SCHEMA if line is None else stream.schema
             # Loaded again, they must not replace the rows of a table.
-            yield schema_line(name, schema, keys, are_letters=True)
+            yield schema_line(name, schema, keys, are_letters=letters)
         yield _letter(original, why, stream.stream) if line is None else line
 
 

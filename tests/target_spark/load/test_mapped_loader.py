@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,7 +145,8 @@ def test_only_what_outputs_need_is_parsed_and_only_the_first_tells() -> None:
     mapped, below = loader(SPLIT)
     mapped.convert(batch())
     makings = [b.making for b in below.batches]
-    assert [m is not None and m.reports_rejects for m in makings] == [True, False]
+    assert [b.reports_rejects for b in below.batches] == [True, False]
+    assert [b.output for b in below.batches] == ["orders", "cheap"]
     assert makings[0] is not None
     assert list(makings[0].schema["properties"]) == ["id", "name"]
     assert makings[0].schema["required"] == ["id"]
@@ -158,7 +160,7 @@ def test_an_output_without_a_table_may_be_ignored() -> None:
     mapped.convert(batch())
     [only] = below.batches
     assert only.stream.stream == "cheap"
-    assert only.making is not None and only.making.reports_rejects, "the first that is loaded"
+    assert only.reports_rejects, "the first that is loaded"
     mapped, below = loader(SPLIT)
     below.ignored = {"orders", "cheap"}
     assert not mapped.plan(batch().stream)
@@ -169,17 +171,35 @@ def test_a_stream_without_a_map_goes_as_it_is() -> None:
     mapped.convert(batch("others"))
     [only] = below.batches
     assert (only.making, only.stream.stream, only.stream.schema) == (None, "others", SCHEMA)
+    assert (only.output, only.reports_rejects) == (None, True)
+
+
+def test_only_the_first_of_unchanged_copies_tells_what_does_not_fit() -> None:
+    mapped, below = loader({"copy": {"__source__": "orders"}})
+    mapped.convert(batch())
+    assert [(b.making, b.reports_rejects) for b in below.batches] == [(None, True), (None, False)]
+
+
+def test_dead_letters_of_one_output_are_loaded_into_it_alone() -> None:
+    mapped, below = loader(SPLIT)
+    mapped.convert(batch())
+    letters = replace(batch(serial=1).stream, are_letters="cheap")
+    mapped.convert(replace(batch(), stream=letters))
+    assert below.calls[2:] == [("convert", "cheap")]
+    below.calls.clear()
+    mapped.finish("orders")
+    assert below.calls == [("finish", "orders"), ("finish", "cheap")]
 
 
 def test_rejected_records_of_all_outputs_are_kept_until_the_last_commit() -> None:
     mapped, below = loader(SPLIT)
     below.rejects = {
         "orders": (Reject("f", 3, "a"),),
-        "cheap": (Reject("f", 4, "b"), Reject("f", 5, "c")),
+        "cheap": (Reject("f", 3, "b"), Reject("f", 5, "c")),
     }
     result = mapped.convert(batch())
-    assert [reject.line for reject in result.rejects] == [3, 4, 5]
-    assert result.rejected == 3
+    assert [reject.line for reject in result.rejects] == [3, 3, 5]
+    assert result.rejected == 2, "a record counts once"
     assert result.reject_files == ("rejects of orders", "rejects of cheap")
     below.fails["commit", "cheap"] = DestinationError("busy")
     with pytest.raises(DestinationError):

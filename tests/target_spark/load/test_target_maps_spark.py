@@ -185,6 +185,33 @@ def test_dead_letters_hold_the_original_and_can_be_loaded_again(either_bench: Be
     assert sorted(actual["name"] for actual in again.rows("s")) == ["x", "y"]
 
 
+def test_dead_letters_of_several_outputs_are_loaded_into_those_that_lack_them(
+    either_bench: Bench,
+) -> None:
+    letters = either_bench.folder / "letters"
+    fails = {"number": "int(name)"}
+    maps = {"copy": {"__source__": "s"}, **{n: {"__source__": "s", **fails} for n in ("a", "b")}}
+    settings = {
+        "stream_maps": maps,
+        "path": str(either_bench.folder / "table"),
+        "failure": {"policy": "SendToDLQ", "dead_letter_path": str(letters)},
+        "max_errors": 3,
+    }
+    rows = [record("s", row(n, name=name)) for n, name in enumerate(NAMES)]
+    bad = record("s", {**row(9, name="9"), "id": "no integer"})
+    either_bench.target([schema("s", PROPERTIES, "id"), *rows, bad, state(1)], settings)
+    (file,) = letters.iterdir()
+    text = file.read_text().replace('"no integer"', "9").replace('"x"', '"2"')
+    again = [json.loads(line) for line in text.replace('"y"', '"4"').splitlines()]
+    assert len(again) == 3 + 1 + 2 * 2
+    assert again[-1]["_sdc_error"]["reason"].startswith("output 'b': property 'number': ")
+    with pytest.raises(SettingsError, match="dead letters are for the output 'a'"):
+        either_bench.target(again, {**settings, "stream_maps": {}})
+    loaded = either_bench.target(again, settings)
+    for name in ("s", "copy", "a", "b"):
+        assert [actual["id"] for actual in loaded.rows(name)] == [0, 1, 2, 3, 9]
+
+
 def batch(path: Path, form: str, codec: str = "none") -> dict[str, Any]:
     encoding = {"format": form, "compression": codec}
     return {"type": "BATCH", "stream": "s", "encoding": encoding, "manifest": [f"file://{path}"]}

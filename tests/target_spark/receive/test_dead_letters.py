@@ -38,10 +38,15 @@ def letters(folder) -> list[dict]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-@given(st.binary(max_size=50), st.text(max_size=20), st.integers(1, 2**60))
-def test_rejects_come_back_as_they_were(tmp_path_factory, original, reason, line):
+@given(
+    st.binary(max_size=50),
+    st.text(max_size=20),
+    st.integers(1, 2**60),
+    st.none() | st.text(max_size=9),
+)
+def test_rejects_come_back_as_they_were(tmp_path_factory, original, reason, line, output):
     path = tmp_path_factory.mktemp("rejects") / "r"
-    reject = Reject("file", line, reason)
+    reject = Reject("file", line, reason, output)
     path.write_bytes(reject_line(reject, original) * 2)
     assert list(read_rejects(str(path))) == [(reject, original.rstrip(b"\r\n"))] * 2
 
@@ -71,6 +76,21 @@ def test_rows_of_batch_files_become_records(tmp_path):
     assert letter["record"]["original"] == "oops"
     (path,) = (tmp_path / "dlq").iterdir()
     assert b'"record":{"id": 1.50,' in path.read_bytes()
+
+
+def test_a_letter_says_which_output_alone_lacks_its_record(tmp_path):
+    file = InputFile("/b.jsonl", Encoding("jsonl"))
+    outputs = [None, "one", None, "two", "one"]
+    rejects = [Reject(file.url, n, "no", output) for n, output in enumerate(outputs)]
+    result = rejected(tmp_path, *((reject, b'{"id":1}') for reject in rejects))
+    DeadLetters(str(tmp_path / "dlq"), "run").write(batch(file), [result])
+    actual = [
+        line.get("dead_letters") or line["_sdc_error"]["line"] for line in letters(tmp_path / "dlq")
+    ]
+    assert actual == [True, 0, 2, "one", 1, 4, "two", 3]
+    (path,) = (tmp_path / "dlq").iterdir()
+    seen = [event for event in Reader().feed(path.read_bytes()) if isinstance(event, SchemaSeen)]
+    assert [event.are_letters for event in seen] == [True, "one", "two"]
 
 
 @pytest.mark.parametrize(
