@@ -86,15 +86,15 @@ class Output:
         if self.transform is None:
             return slice_
         transform = self._transform_for(slice_.frame.schema) or self.transform
-        keep: dict[str, str] = {}
-        if DELETED_AT in slice_.frame.columns:
+        names, keep = transform.struct().names, dict[str, str]()
+        if DELETED_AT in slice_.frame.columns and DELETED_AT not in names:
             keep[DELETED_AT] = DELETED_AT
         if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
             keep[KEY] = self.plan.replication_key
         marks = KEY in keep and keep_filtered and transform.leaves_out
         mark = FILTERED if marks else None
         frame = transform.apply(slice_.frame, keep=keep, mark=mark)
-        names = [*transform.struct().names, *keep, *([mark] if mark else [])]
+        names += [*keep, *([mark] if mark else [])]
         names = names if only is None else [name for name in names if name in only]
         columns = [F.col(quoted(name)) for name in names]
         if names:

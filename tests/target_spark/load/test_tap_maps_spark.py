@@ -224,18 +224,19 @@ def test_only_what_is_needed_is_read(bench: Bench, spark: Any) -> None:
     assert "ReadSchema: struct<id:bigint,a:string>" in explained
 
 
-def test_deletions_of_a_log_pass_the_maps(bench: Bench, spark: Any) -> None:
+@pytest.mark.parametrize("own", [(), (DELETED_AT,)])
+def test_deletions_of_a_log_pass_the_maps(bench: Bench, spark: Any, own: tuple[str, ...]) -> None:
     frame = spark.createDataFrame(
         [(1, "a", None), (2, None, "2026-01-01")], f"id long, name string, {DELETED_AT} string"
     )
-    struct = frame.drop(DELETED_AT).schema
+    struct = frame.schema if own else frame.drop(DELETED_AT).schema
     schema = spark_to_json_schema(frame.schema)
     plan = StreamPlan(
         stream="s",
         tap_stream_id="s",
         config=StreamConfig(name="s", format="delta"),
         schema=schema,
-        columns=("id", "name"),
+        columns=("id", "name", *own),
         key_properties=("id",),
         method=Method.LOG_BASED,
         resume=Resume.LOG_POSITION,
