@@ -153,6 +153,12 @@ DATA: Sequence[Cause] = (
         "a Spark Connect server needs the package of a format from its start "
         "(`singer-spark docs lakes`)",
     ),
+    Cause(
+        ("AMBIGUOUS_REFERENCE",),
+        None,
+        "",
+        "the names differ only by case: set spark.conf 'spark.sql.caseSensitive' to \"true\"",
+    ),
     Cause(MISSING_FILE, SourceError, "", SHARED_FOLDER),
     Cause(
         ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "UNABLE_TO_INFER_SCHEMA"),

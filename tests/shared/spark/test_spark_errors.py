@@ -50,6 +50,11 @@ Traceback (most recent call last):
             SourceError,
             "file '/no/such.csv': Path does not exist: file:/no/such.csv.",
         ),
+        (
+            "[AMBIGUOUS_REFERENCE_TO_FIELDS] Ambiguous reference to the field `a`.",
+            SourceError,
+            "field `a`. (the names differ only by case: set spark.conf 'spark.sql.caseSensitive'",
+        ),
         (READ_FAILED, SourceError, "file '/data/a.parquet'"),
         (CAST, RecordError, "The value 'abc' of the type"),
         ("java.lang.OutOfMemoryError: Java heap space", SparkStartError, "ran out of memory"),
