@@ -28,6 +28,7 @@ Step = Callable[[Column], Column] | None
 _WORD_START = re.compile(r"(?:^|_)(.)")
 _SMALL = re.compile(r"[a-z]")
 _SHORTEST = 3
+_MORE_THAN_TYPE = frozenset({"const", "$ref", "not", "if", "oneOf", "anyOf", "allOf"})
 _OF_DICT = frozenset(dir(dict))
 
 
@@ -137,7 +138,7 @@ def _shortened(name: str) -> str:
 def nullable_node(node: Node) -> Node:
     """Return a schema that allows null too."""
     declared = node.get("type")
-    if declared is None or "const" in node or "$ref" in node or "not" in node:
+    if declared is None or not _MORE_THAN_TYPE.isdisjoint(node):
         return node if not node else {"anyOf": [dict(node), {"type": "null"}]}
     types = [declared] if isinstance(declared, str) else list(declared)
     changed = {**node, "type": types if "null" in types else [*types, "null"]}

@@ -207,6 +207,8 @@ class TestSchemas:
         ({"type": "string", "enum": ["a"]}, {"type": ["string", "null"], "enum": ["a", None]}),
         ({"const": 1}, {"anyOf": [{"const": 1}, {"type": "null"}]}),
         ({"$ref": "#/x"}, {"anyOf": [{"$ref": "#/x"}, {"type": "null"}]}),
+        ({"type": "string", "oneOf": [{"const": "a"}]},
+         {"anyOf": [{"type": "string", "oneOf": [{"const": "a"}]}, {"type": "null"}]}),
         ({}, {}),
     ],
 )  # fmt: skip
