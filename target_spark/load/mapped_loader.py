@@ -250,7 +250,8 @@ class MappedLoader(Loader):
         taken = [name for name in created if name in COLUMNS]
         if taken and self._config.add_record_metadata:
             raise SettingsError(
-                f"the property '{taken[0]}' is the name of a column that the target adds",
+                f"the property '{taken[0]}' of {output.stream!r} is the name of a column that the "
+                "target adds",
                 where=Where(stream=stream, setting="stream_maps"),
                 hint="choose another name, or set `add_record_metadata: false`",
             )
