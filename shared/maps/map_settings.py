@@ -224,9 +224,13 @@ _text_of_alias = _text_reader("alias", "a name, or an expression over __stream_n
 
 def _read_alias(path: Location, value: Json, report: Report) -> dict[str, Any]:
     option = _text_of_alias(path, value, report)
+    where, key = setting_of(str(path[0]), str(path[1])), str(path[0])
     try:
-        if option:
-            alias_of(option["alias"], "stream", setting_of(str(path[0]), str(path[1])))
+        # The names that a pattern matches are not known yet.
+        if option and set(key).isdisjoint("*?["):
+            alias_of(option["alias"], key, where)
+        elif option:
+            parse(option["alias"], where)
     except SettingsError as error:
         report(path, _with_hint(error))
         return {}
@@ -260,9 +264,10 @@ def alias_of(text: str, stream: str, where: Where) -> str:
     evaluator = simpleeval.EvalWithCompoundTypes(names={"__stream_name__": stream})
     try:
         alias = evaluator.eval(text)
-    except simpleeval.NameNotDefined:
-        return text
     except Exception as error:
+        # A name as it stands, such as `public.orders`; no misspelt expression.
+        if isinstance(error, simpleeval.NameNotDefined) and set(text).isdisjoint("'\"+("):
+            return text
         raise SettingsError(
             f"cannot be evaluated ({type(error).__name__}: {error}); put a literal name in "
             "quotes inside the text",

@@ -175,9 +175,10 @@ class _Output:
         lines = self._lines()
         self._check_hidden()
         if is_free_form(source.schema):
-            if lines or rule.filter is not None or rule.only_named:
+            patterns = [line.where for _, _, line in self.patterns]
+            if lines or patterns or rule.filter is not None or rule.only_named:
                 text = f"the schema of stream {source.stream!r} has no properties to map"
-                self._add_problem(setting_of(rule.key), text)
+                self._add_problem(patterns[0] if patterns else setting_of(rule.key), text)
             return StreamOutput(self.name, source.schema, tuple(self.keys), None)
         condition = self._condition(lines)
         leaves = self._leaves(lines)
@@ -216,7 +217,7 @@ class _Output:
         try:
             return alias_of(rule.alias, stream, where)
         except SettingsError as error:
-            self.problems.append(str(error))
+            self._add_problem(where, f"for stream {stream!r}: {error.message}", error.hint)
             return stream
 
     def _add_problem(self, where: Where, text: str, hint: str = "") -> None:

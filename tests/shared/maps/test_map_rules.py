@@ -156,7 +156,7 @@ class TestProblems:
                 ],
             ),
             (
-                {"a": {"__alias__": "1 + 1"}},
+                {"a": {"__alias__": "1 + 1"}, "b*": {"__alias__": "__stream_name__[9]"}},
                 ["config['stream_maps']['a']['__alias__']: gives 2, which is not a name"],
             ),
         ],

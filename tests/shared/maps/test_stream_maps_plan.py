@@ -91,6 +91,7 @@ class TestWhichStreams:
             ("__stream_name__ + '_v2'", "orders_v2"),
             ("f'eu_{__stream_name__}'", "eu_orders"),
             ("__stream_name__.upper()", "ORDERS"),
+            ("__stream_name__.split('d')[1]", "ers"),
             ("'x' if __stream_name__ == 'orders' else 'y'", "x"),
         ],
     )
@@ -99,6 +100,13 @@ class TestWhichStreams:
         assert output.stream == name == by_sdk({"*": {"__alias__": alias}})[0].stream_alias
         assert output.transform is None
         assert output.schema == ORDERS
+
+    @pytest.mark.parametrize("alias", ["config['p'] + 'x'", "x + __stream_name__", "1 / 0"])
+    def test_an_alias_that_is_neither_an_expression_nor_a_name(self, alias: str) -> None:
+        [line] = problems({"o*": {"__alias__": alias}})
+        assert "for stream 'orders': cannot be evaluated (" in line
+        [line] = problems({"orders": {"__alias__": alias}})
+        assert "['__alias__']: cannot be evaluated (" in line
 
     def test_copies_follow(self) -> None:
         maps = {
@@ -345,6 +353,8 @@ class TestProblems:
 
     @pytest.mark.parametrize("schema", [{}, {"type": "object"}])
     def test_streams_without_properties_cannot_be_mapped(self, schema: dict[str, Any]) -> None:
+        [line] = problems({"*": {"*mail*": None}}, schema=schema, keys=())
+        assert line.startswith("setting 'stream_maps.*.*mail*': the schema of stream 'orders' has")
         [line] = problems({"orders": {"a": "b"}}, schema=schema, keys=())
         assert line == (
             "setting 'stream_maps.orders': the schema of stream 'orders' has no properties to map"
