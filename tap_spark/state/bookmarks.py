@@ -84,7 +84,8 @@ def check_state(state: object, path: str | None = None) -> None:
             where=Where(file=path),
             hint="use the last STATE of an earlier run, or {} to start over",
         )
-    if isinstance(state, Mapping) and state and "bookmarks" not in state:
+    words = {"bookmarks", "currently_syncing"}  # The latter comes alone before the first bookmark.
+    if isinstance(state, Mapping) and state and words.isdisjoint(state):
         outer, kind = _wrapper(state), state.get("type", "STATE")
         problem = "the state has no 'bookmarks'"
         if outer is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shared.errors import (
@@ -222,6 +222,12 @@ class Uncovered:
     def keep_files(self, stream: str) -> None:
         """Keep all files of a stream: the next run may read them again."""
         self.consumed = [item for item in self.consumed if item[2] != stream]
+
+    def keep_awaited(self, streams: Mapping[str, Stream], failed: Container[str]) -> None:
+        """Keep files that no STATE covers if one is expected: the next run may name them again."""
+        for name in {name for _, _, name in self.consumed}:
+            if name in failed or streams[name].end.awaits_state(self.line):
+                self.keep_files(name)
 
     def covered(self, before: float) -> list[ev.Action]:
         """Let the batch files that an emitted STATE covers be deleted, once."""

@@ -255,14 +255,12 @@ class Pipeline:
             return
         stream.end.has_failed |= event.has_failed
         old = stream.schema
-        # Taps repeat their SCHEMA, some before each page of records: only another one closes a
-        # batch.
-        schema, keys, are_letters = event.schema, event.key_properties, event.are_letters
-        is_old = (old.schema, old.key_properties, old.are_letters) == (schema, keys, are_letters)
+        # Taps repeat their SCHEMA, some before each page: only another one closes a batch.
+        schema, keys, letters = event.schema, event.key_properties, event.are_letters
+        is_old = (old.schema, old.key_properties, old.are_letters) == (schema, keys, letters)
         if stream.has_failed or is_old:
             return
-        serial = old.serial + 1
-        new = StreamSchema(event.stream, schema, keys, serial, event.source, are_letters)
+        new = StreamSchema(event.stream, schema, keys, old.serial + 1, event.source, letters)
         # Planned before the batch is closed: if the maps refuse the new SCHEMA, the records before
         # it are loaded by the old one.
         plan = self._planned(stream, new, event.line)
@@ -425,10 +423,9 @@ class Pipeline:
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
         is_cut = not event.data.endswith(b"\n")
-        stream, over = self._streams.get(event.stream or ""), None
-        if stream is not None:
-            over = self._failures.add_line(stream)
-        elif is_cut and self._streams:
+        stream = self._streams.get(event.stream or "")
+        over = None if stream is None else self._failures.add_line(stream)
+        if stream is None and is_cut and self._streams:
             # Cut before its stream is named: most likely that of the last rows.
             stream = max(self._streams.values(), key=lambda one: one.end.last_line)
         if stream is not None:
@@ -678,11 +675,7 @@ class Pipeline:
             if self._failures.error is None and not self._tracker.withholds:
                 if self._uncovered.rows:
                     self._report_uncovered()
-                # If a STATE is expected, the next run may name the files after the last one again.
-                for _, _, name in tuple(self._uncovered.consumed):
-                    end = self._streams[name].end
-                    if name in self._failures.streams or end.awaits_state(self._uncovered.line):
-                        self._uncovered.keep_files(name)
+                self._uncovered.keep_awaited(self._streams, self._failures.streams)
                 self._actions += self._uncovered.covered(math.inf)
             error = self._failures.error
             if error is None and self._failures.streams:
