@@ -157,12 +157,12 @@ def run_sync(
     if options.limit is not None:
         _logger.info("at most %d records of each stream: STATE is not written", options.limit)
     with timed(JOB_DURATION), ExitStack() as cleaning:
-        refreshed = refreshed_state(state, options)
+        refreshed = refreshed_state(state, options) if state else state
         run, plans, planner = prepared(
             config, catalog, refreshed, output, cleaning, failures, options
         )
         names = {plan.tap_stream_id for plan in plans} | {*(failures.errors if failures else ())}
-        state = refreshed_state(state, options, names)
+        state = refreshed_state(state, options, names) if state else state
         run = replace(run, summary=summary or run.summary)
         # A STATE that would not be true is not written.
         write = run.output.write if options.reads_all else lambda _: None
