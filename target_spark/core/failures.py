@@ -130,7 +130,7 @@ class Failures:
         if isinstance(piece, StagedPiece) and error.where.line is not None:
             line = error.where.line
         elif isinstance(piece, FilesPiece) and piece.messages:
-            return
+            line = piece.messages[-1].line  # Its file may be of an earlier one.
         if line < self.bad_line:
             self.error, self.bad_line = error, line
 

@@ -194,8 +194,11 @@ class World:
             keys = self._keys(action)
             bad = [key for key in keys if key in self.bad]
             if bad:
-                self.failed.append(self._complaint(action, bad[0]))
-                return self.hear(ev.WorkFailed(work, self.failed[-1]))
+                error = self._complaint(action, bad[0])
+                # Those of several messages are converted again one by one, unless input ends.
+                if len({key.partition("-")[0] for key in keys if isinstance(key, str)}) < 2:
+                    self.failed.append(error)
+                return self.hear(ev.WorkFailed(work, error))
             self.flush_keys[action.flush][action.piece.index] = keys
             rows = len(keys)
         elif isinstance(action, ev.Commit):
