@@ -43,6 +43,15 @@ ROWS = 1000
 """Dictionaries that become one Arrow batch."""
 _ARROW_ROWS = 10_000
 _OTHER_HINT = "Spark has no such type: give text, or one that Spark has"
+_EXACT: Mapping[pa.DataType, type] = {
+    pa.int64(): int,
+    pa.float64(): float,
+    pa.string(): str,
+    pa.bool_(): bool,
+    pa.date32(): date,
+    pa.timestamp("us"): datetime,
+    pa.timestamp("us", "UTC"): datetime,
+}
 _SIMPLE_HINT = "give columns of other types by a pyarrow.Schema"
 
 
@@ -246,6 +255,8 @@ def _array(name: str, values: Any, kind: pa.DataType) -> pa.Array:
         if is_text and not of_any:
             return _cast(pa.array(map(_text, values), pa.string()), kind)
         array = pa.array(values, kind)
+        if {*map(type, values)} <= {_EXACT.get(kind), type(None)}:
+            return array
         # Beyond the year 9999 only by a time zone.
         with suppress(OverflowError):
             for value, other in zip(values, array.to_pylist(), strict=True):
@@ -259,7 +270,8 @@ def _array(name: str, values: Any, kind: pa.DataType) -> pa.Array:
 def _is_same(value: Any, other: Any) -> bool:
     """Return whether a value of Python is the one that Arrow has made of it."""
     if isinstance(other, dict):
-        fields = dict(value)
+        # Arrow takes a tuple by position.
+        fields = dict(zip(other, value, strict=True) if isinstance(value, tuple) else value)
         return fields.keys() <= other.keys() and all(
             _is_same(fields.get(k), other[k]) for k in other
         )
@@ -289,29 +301,44 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     own, is_ = values.type, pa.types
     if own.equals(kind):
         return values
+    if is_.is_null(own):
+        return pa.nulls(len(values), kind)
+    if isinstance(own, pa.BaseExtensionType):
+        if own.extension_name != "arrow.uuid" or not is_.is_string(kind):
+            return _cast(values.storage, kind)
+        return pa.array([value and str(value) for value in values.to_pylist()], kind)
     if is_.is_struct(own) and is_.is_struct(kind):
         if others := {field.name for field in own} - {field.name for field in kind}:
             raise pa.ArrowInvalid(f"it lacks the field {min(others)!r}")
-    elif is_.is_list(kind) and not is_.is_list(own):
+    elif is_.is_list(kind) and (is_.is_large_list(own) or is_.is_fixed_size_list(own)):
         values = pc.cast(values, pa.list_(own.value_field))
     whole = with_parts(values, kind, lambda part, wanted, _: _cast(part, wanted))
     if whole is not None:
         return whole
     values = values.dictionary_decode() if is_.is_dictionary(own) else values
+    values = pc.cast(values, pa.string()) if is_.is_string_view(own) else values
     result = pc.cast(values, kind)
-    if is_.is_string(values.type) or is_.is_large_string(values.type):
-        is_odd = pc.match_substring_regex(values, "[xX]") if is_.is_integer(kind) else None
-        if is_.is_floating(kind):
-            named = pc.match_substring(values, "inf", ignore_case=True)
-            is_odd = pc.and_not(pc.is_inf(result), named)
-    elif is_.is_floating(kind) and is_.is_floating(values.type):
-        is_odd = pc.and_(pc.is_inf(result), pc.is_finite(values))
-    else:
-        is_odd = pc.not_equal(pc.cast(result, values.type), values)
-    if is_odd is not None and pc.any(is_odd).as_py():
-        where = pc.index(is_odd, True).as_py()
-        raise pa.ArrowInvalid(f"{values[where]} would be {result[where]}")
+    # Text and bytes keep every value.
+    if not (is_.is_string(kind) or is_.is_binary(kind)):
+        is_odd = _is_odd(values, result)
+        if pc.any(is_odd).as_py():
+            where = pc.index(is_odd, True).as_py()
+            raise pa.ArrowInvalid(f"{values[where]} would be {result[where]}")
     return result
+
+
+def _is_odd(values: pa.Array, result: pa.Array) -> pa.Array:
+    """Return which values a cast has changed."""
+    own, kind, is_ = values.type, result.type, pa.types
+    if is_.is_string(own) or is_.is_large_string(own):
+        if is_.is_floating(kind):
+            return pc.and_not(
+                pc.is_inf(result), pc.match_substring(values, "inf", ignore_case=True)
+            )
+        return pc.and_(pc.match_substring_regex(values, "[xX]"), is_.is_integer(kind))
+    if is_.is_floating(kind) and is_.is_floating(own):
+        return pc.and_(pc.is_inf(result), pc.is_finite(values))
+    return pc.not_equal(pc.cast(result, own), values)
 
 
 def _text(value: Any) -> str | None:

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from contextlib import closing
 from dataclasses import replace
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -271,7 +271,12 @@ def test_values_and_columns_that_would_change(kind: str | pa.DataType, value: An
         ("timestamp", NOON, NOON.replace(tzinfo=UTC)), ("double", "Infinity", float("inf")),
         (pa.float32(), 0.5, 0.5), (STRUCT, {"x": 1}, {"x": 1, "day": None}),
         (pa.map_(pa.string(), pa.int64()), {"k": 1}, [("k", 1)]), (pa.binary(), "ab", b"ab"),
-        (pa.list_(pa.int64()), (1, 2), [1, 2]), (pa.uint64(), 2**64 - 1, Decimal(2**64 - 1)),
+        (pa.list_(pa.int64()), (1, 2), [1, 2]), (STRUCT, (1, None), {"x": 1, "day": None}),
+        (STRUCT, pa.table({"a": [{"x": None}]}), {"x": None, "day": None}),
+        (pa.list_(pa.int64()), pa.table({"a": [[None]]}), [None]),
+        ("string", pa.table({"a": pa.array([time(1)])}), "01:00:00.000000"),
+        ("bigint", pa.table({"a": pa.array(["007"], pa.string_view())}), 7),
+        (pa.uint64(), 2**64 - 1, Decimal(2**64 - 1)),
         (pa.float16(), 1.5, 1.5), (pa.date64(), date(2020, 1, 1), date(2020, 1, 1)),
         (pa.string_view(), "x", "x"), (pa.uint8(), pa.table({"a": pa.array([7], pa.uint8())}), 7),
         ("string", pa.table({"a": pa.array(["x"]).dictionary_encode()}), "x"),
