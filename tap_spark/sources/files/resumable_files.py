@@ -307,7 +307,14 @@ def late_lines(
     waited = plan.bookmark.get(WAITING) or {}
     positions = read_positions(replace(plan, bookmark={FILES: waited}))
     late: dict[Any, list[FilePart]] = {}
-    waiting = {}
+    same = {file.url for file in files if _is_unchanged(file, positions.get(file.url))}
+    waiting = {url: waited[url] for url in same if positions[url].offset == ends.get(url)}
+    files = [file for file in files if file.url not in waiting]
+    urls = [file.url for file in files if file.url in ends]
+    with ThreadPoolExecutor(INSPECTION_THREADS) as pool:
+        prints = dict(
+            zip(urls, pool.map(fingerprint, urls, map(ends.__getitem__, urls)), strict=True)
+        )
     for file in files:
         url, low, end = file.url, plan.start_value, ends.get(file.url)
         file_range = plan_range(file, positions[url]) if url in positions else None
@@ -317,10 +324,11 @@ def late_lines(
             low = low if stop > start else before
             if stop > start and plan.start_value is not None:
                 late.setdefault(before, []).append((url, start, stop))
-                if text := _WARNINGS.get(file_range.change):
+                text = _WARNINGS.get(file_range.change)
+                if text and file_range.change is not FileChange.GROWN:
                     log.warning(text, plan.stream, plain_path(url))
         if end is not None:
-            position = FilePosition(end, file.size, file.mtime, fingerprint(url, end))
+            position = FilePosition(end, file.size, file.mtime, prints[url])
             waiting[url] = {**position.to_json(), LOW: low}
     return late, {WAITING: waiting}
 
