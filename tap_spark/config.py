@@ -272,8 +272,8 @@ class TapConfig(EngineSettings):
     )
     start_date: str | None = setting(
         ANY_TEXT,
-        "Lower bound of replication keys that are dates or times, also as text, without a bookmark "
-        "(inclusive; UTC if it has no offset).",
+        "Lower bound of replication keys that are dates or times, also as text of files, without a "
+        "bookmark (inclusive; UTC if it has no offset).",
         format="date-time",
         examples=["2026-01-01T00:00:00Z"],
     )

@@ -215,6 +215,11 @@ def _entry_problems(entry: Mapping[str, Any]) -> Iterator[str]:
         yield from _word_problems(item.get("metadata") or {}, f" in the metadata of '{place}'")
 
 
+def root_keys(root: Mapping[str, Any]) -> Sequence[str]:
+    """Return the key of a stream by the metadata of its root."""
+    return root.get("table-key-properties") or root.get("view-key-properties") or ()
+
+
 def _is_names(value: object) -> bool:
     is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
     return value is None or is_list
@@ -407,7 +412,7 @@ def _cells(entry: Mapping[str, Any], rows: Mapping[str, str]) -> tuple[str, ...]
         entry["tap_stream_id"],
         rows.get(entry["tap_stream_id"], "-"),
         str(every) if chosen == every else f"{chosen} of {every}",
-        ", ".join(root.get("table-key-properties", ())) or "-",
+        ", ".join(root_keys(root)) or "-",
         root.get("replication-key") or "-",
         root.get("replication-method") or entry.get("replication_method") or "-",
         "yes" if stream_selected(entry) else "no",
@@ -423,7 +428,7 @@ def _columns(entry: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for field in struct.fields:
         sql_type = metadata.get(("properties", field.name), {}).get("sql-datatype")
         roles = {
-            "key": field.name in root.get("table-key-properties", ()),
+            "key": field.name in root_keys(root),
             "replication key": field.name == root.get("replication-key"),
             "not selected": field.name not in chosen,
         }

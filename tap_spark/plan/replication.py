@@ -245,8 +245,9 @@ def _plan(
     whole = method is Method.FULL_TABLE
     resume = Resume.NOTHING if whole else _resume(method, key, stream)
     # The catalog is newer than the settings: users edit it, and Meltano adds to its metadata.
-    own_keys = root.get("table-key-properties") or root.get("view-key-properties")
-    keys = tuple(own_keys or entry.get("key_properties") or stream.key_properties or ())
+    keys = tuple(
+        catalogs.root_keys(root) or entry.get("key_properties") or stream.key_properties or ()
+    )
     selected = catalogs.selected_schema(entry)
     typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
     columns = _columns(selected, root)
@@ -434,7 +435,8 @@ def _start_value(
     # A run that ended within a stream without order has left only where it began.
     value = bookmark.get("starting_replication_value") if value is None else value
     other = next((name for name in (key, "partitions") if bookmark.get(name)), None)
-    if value is None and other is not None:
+    is_ours = not {"replication_method", "files"}.isdisjoint(bookmark)
+    if value is None and other is not None and not is_ours:
         raise SourceError(
             f"the state's bookmark has '{other}', but no 'replication_key_value'",
             where=Where(stream=stream),

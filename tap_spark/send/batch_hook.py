@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_ROWS = 10_000
+_LEAVES = frozenset({str, int, bool, type(None)})
 """Rows of a file if `batch_size` is not set, as in the SDK."""
 
 Record = Mapping[str, Any]
@@ -144,20 +145,30 @@ def _text(value: Any) -> str:
         if b"null" not in text or not _has_constant(value):
             return text.decode()
     if isinstance(value, Mapping):
-        items = (f"{json.dumps({key: 0})[1:-4]}:{_text(item)}" for key, item in value.items())
+        items = (f"{_key(key)}:{_text(item)}" for key, item in value.items())
         return "{" + ",".join(items) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_text, value)) + "]"
     return json_text(float(value)) if _has_constant(value) else json.dumps(value, default=_plain)
 
 
+def _key(key: Any) -> str:
+    import orjson  # noqa: PLC0415
+
+    with suppress(orjson.JSONEncodeError):  # lone surrogates
+        return orjson.dumps({key: 0}, option=orjson.OPT_NON_STR_KEYS)[1:-3].decode()
+    return json.dumps({key: 0})[1:-4]
+
+
 def _has_constant(value: Any) -> bool:
     """Return whether there is NaN or an infinity, which orjson writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
     if isinstance(value, Mapping):
-        value = [*value.values()]
-    if isinstance(value, list | tuple):
-        return any(map(_has_constant, value))
-    return isinstance(value, float) and not math.isfinite(value)
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    return any(_has_constant(item) for item in value if type(item) not in _LEAVES)
 
 
 def _plain(value: Any) -> Any:
