@@ -10,7 +10,7 @@ It alone decides which rows belong to which flush, the order of work, and when t
   other streams that hold back the newest STATE are closed with it: their part is usually small, and
   without that a slow stream would keep the STATE of a fast one back until its own age limit.
 - What is closed before it is due, activations and deletions by KEYS wait until a STATE covers them
-  and all before that STATE is converted, or the age of a batch is over: bad input may come first.
+  and all before it is converted, or for its age, a lack of room or the end: bad input may come.
 - Conversion (a Spark job per staging file or BATCH message) begins as soon as the piece is
   complete, before its batch is closed. At most `parallel` pieces of work run at a time.
 - A STATE is emitted when everything received before it is durable. Streams whose

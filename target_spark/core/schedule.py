@@ -158,6 +158,10 @@ class Schedule:
         stream.steps.append(step)
         if until and (position := _position(step)) is not None:
             self.held[position] = (stream, step, until)
+        elif self.held and isinstance(step, PendingFlush) and step.by_rule:
+            # It is due, and must not wait for those before it.
+            for position in [at for at, (one, _, _) in self.held.items() if one is stream]:
+                self._release(position, step.closed_at or 0.0)
         self.offer(stream)
 
     def offer(self, stream: Stream) -> None:
@@ -181,10 +185,16 @@ class Schedule:
 
     def release(self, covered: float, now: float) -> None:
         """Let held steps begin that a STATE at a position covers, or that are due."""
-        for position, (stream, step, until) in list(self.held.items()):
+        for position, (_, step, until) in list(self.held.items()):
             if until <= now or (_reach(step) or 0) < covered:
-                del self.held[position]
-                self.offer(stream)
+                self._release(position, now)
+
+    def _release(self, position: int, now: float) -> None:
+        stream, step, _ = self.held.pop(position)
+        if isinstance(step, PendingFlush) and step.closed_at is not None:
+            # Its time is that of its work, not of the hold.
+            step.closed_at = max(step.closed_at, now - step.convert_seconds)
+        self.offer(stream)
 
     def begin(self, now: float) -> Iterator[ev.Work]:
         """Start all work that may start, and yield it."""

@@ -115,6 +115,8 @@ class World:
         self.uncovered: dict[str, ev.ReportUncovered] = {}
         self.bad: set[Any] = set()
         self.failed: list[BaseException] = []
+        self.failed_alone: list[BaseException] = []
+        """Those of files of one message; others are converted again one by one."""
 
     # Input
 
@@ -194,11 +196,10 @@ class World:
             keys = self._keys(action)
             bad = [key for key in keys if key in self.bad]
             if bad:
-                error = self._complaint(action, bad[0])
-                # Those of several messages are converted again one by one, unless input ends.
-                if len({key.partition("-")[0] for key in keys if isinstance(key, str)}) < 2:
-                    self.failed.append(error)
-                return self.hear(ev.WorkFailed(work, error))
+                self.failed.append(self._complaint(action, bad[0]))
+                if isinstance(action.piece, ev.StagedPiece) or not action.piece.messages:
+                    self.failed_alone.append(self.failed[-1])
+                return self.hear(ev.WorkFailed(work, self.failed[-1]))
             self.flush_keys[action.flush][action.piece.index] = keys
             rows = len(keys)
         elif isinstance(action, ev.Commit):

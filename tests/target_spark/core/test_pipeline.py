@@ -407,6 +407,15 @@ def test_what_is_closed_before_it_is_due_waits_for_a_state_its_age_room_or_the_e
     assert w.durable["a"] or until == "state"
 
 
+def test_a_full_batch_does_not_wait_behind_what_is_held():
+    w = world(rows=2)
+    w.schema("a")
+    w.version("a", 1)
+    w.records("a", 2, 1)
+    w.finish_all()
+    assert len(w.durable["a"]) == 3
+
+
 def test_an_idle_stream_holds_nothing_back():
     w = world(rows=1)
     for name in "ab":

@@ -179,11 +179,11 @@ def check_ended_before(world: World, bad: Item) -> None:
     world.check_cut(line_of(bad))
     assert bad.key not in world.durable[bad.stream]
     check_given_up(world)
-    if not world.failed:  # Discarded before its conversion, as other input was bad.
+    if not world.failed_alone:  # Discarded before its conversion, as other input was bad.
         assert str(world.clean_up.error) == "x"
         return
-    assert world.clean_up.error in world.failed
-    assert line_in(world.clean_up.error) == min(map(line_in, world.failed))
+    assert world.clean_up.error in world.failed_alone
+    assert line_in(world.clean_up.error) == min(map(line_in, world.failed_alone))
 
 
 def line_in(error: BaseException) -> object:
