@@ -46,7 +46,8 @@ class HeldBookmark:
 
     Attributes:
         line: Line of the input from which on STATEs get it.
-        bookmarks: All bookmarks of the STATE that it comes from.
+        bookmarks: The bookmark of the stream; all that the STATE has that it comes from if that one
+            has none of it.
         has_own: Whether the tap says that the stream has a bookmark.
     """
 
@@ -137,9 +138,12 @@ class StateTracker:
         if base is None or bookmarks is None:
             self.withholds, self._withheld_from = True, min(line, self._withheld_from)
         else:
-            self._held[stream] = HeldBookmark(line, bookmarks, has_own)
+            own = {stream: bookmarks[stream]} if stream in bookmarks else bookmarks
+            self._held[stream] = HeldBookmark(line, own, has_own)
             self.held[stream] = base.position
+        withheld = self.withholds
         self._keep([kept for state in self._states if (kept := self._with_held(state))])
+        self.withholds |= withheld  # A newer one is not among them.
 
     def discard_from(self, line: int) -> None:
         """Discard the STATEs from this line on: their records will not be durable."""
@@ -189,7 +193,9 @@ class StateTracker:
         if bookmarks is None:
             self.withholds, self._withheld_from = True, state.line
             return None
-        unnamed = [own for name, own in held.items() if name not in bookmarks | own.bookmarks]
+        unnamed = [
+            own for name, own in held.items() if name not in bookmarks and name not in own.bookmarks
+        ]
         for name, own in held.items():
             bookmarks.pop(name, None)
             if name in own.bookmarks:

@@ -360,3 +360,15 @@ def test_a_waiting_commit_names_no_state_behind_the_rest_of_its_message():
     w.fail_work(DestinationError("x"), conversion)
     w.finish_all()
     w.check()
+
+
+def test_a_state_that_was_kept_back_stays_so_after_the_next_failure():
+    tracker = StateTracker({"sales": 0, "cust": 0})
+    tracker.begin()
+    for line, orders in ((1, 0), (3, 0), (4, 1)):
+        tracker.seen(b'{"bookmarks":{"orders":%d,"cust":%d}}' % (orders, line), line)
+        if line == 1:
+            tracker.hold("sales", 2)
+    assert tracker.withholds
+    tracker.hold("cust", 5)
+    assert tracker.withholds
