@@ -74,15 +74,7 @@ class DeadLetters:
         """
         urls = [url for result in results for url in result.reject_files]
         if urls:
-            # Each SCHEMA closes a flush when they are loaded: one for each output.
-            outputs = dict.fromkeys(reject.output for reject, _ in self._rejects(urls))
-            rejects = (
-                pair
-                for output in outputs
-                for pair in self._rejects(urls)
-                if pair[0].output == output
-            )
-            self._write(batch.token, _batch_lines(batch, rejects, self._now()))
+            self._write(batch.token, _batch_lines(batch, self._by_output(urls), self._now()))
 
     def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
         """Write lines of input that are not messages.
@@ -99,6 +91,17 @@ class DeadLetters:
         )
         schema = schema_line(STREAM, SCHEMA, (), are_letters=True)
         self._write(f"{self.run_id}-line-{number:06d}", chain([schema], letters))
+
+    def _by_output(self, urls: Sequence[str]) -> Iterator[tuple[Reject, bytes]]:
+        """Yield those of one output together: each SCHEMA closes a flush when they are loaded."""
+        outputs: dict[str, None] = {}
+        for reject, original in self._rejects(urls):
+            if reject.output is None:
+                yield reject, original
+            else:
+                outputs[reject.output] = None
+        for output in outputs:
+            yield from (pair for pair in self._rejects(urls) if pair[0].output == output)
 
     def _rejects(self, urls: Sequence[str]) -> Iterator[tuple[Reject, bytes]]:
         return (pair for url in urls for pair in read_rejects(url, self.options))
