@@ -221,11 +221,15 @@ def source_records(read: ReadPlan, making: Making, source: StructType) -> ReadPl
     """Return how the source records are read, with the columns for maps."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
+    transform, copied = making.transform, None
+    if transform.explode is None:
+        copied = frozenset(cell.path[0] for cell in transform.cells if cell.path)
     return replace(
         read,
         columns=to_arrow_schema(_carried(source)),
         names=making.names or None,
         keys=(),
+        copied=copied,
     )
 
 
@@ -459,5 +463,9 @@ def _mapped_in_arrow(
         existing = key in rows.column_names
         missing = rows.column(key).is_null() if existing else pa.scalar(True)
         errors = pc.coalesce(errors, pc.if_else(missing, missing_key_reason(key), None))
+    stored = replace(read, columns=columns, copied=None)
+    if read.is_narrow and (unheld := stored.unheld(rows)):
+        reasons = [unheld.get(row) for row in range(rows.num_rows)]
+        errors = pc.coalesce(errors, pa.array(reasons, pa.string()))
     Originals(read).reject_all(rows.column(ROW_ORIGIN), errors, rejects)
     return conform(rows.filter(errors.is_null()), columns)

@@ -96,6 +96,7 @@ class ReadPlan:
         is_narrow: Whether a column is a double, or has one inside: not every integer fits; or holds
             times of ORC files.
         in_orc: Whether the rows become ORC files.
+        copied: Columns that the table gets as they are, if a map makes its rows; None for all.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -116,6 +117,7 @@ class ReadPlan:
     filled: tuple[str, ...] | None = None
     is_narrow: bool = False
     in_orc: bool = False
+    copied: frozenset[str] | None = None
 
     @property
     def looks_for_undeclared(self) -> bool:
@@ -149,7 +151,10 @@ class ReadPlan:
         """Return the rows that the table's columns cannot hold, in order, each with the reason."""
         times = "{:%Y-%m-%d} and {:%Y-%m-%d}, as times of ORC files are".format(*ORC_TIMES)
         bounds = {int: f"{-MOST_EXACT} and {MOST_EXACT}", str: times}
-        lost = unheld_values(table, self.columns, in_orc=self.in_orc)
+        columns = self.columns
+        if self.copied is not None:
+            columns = pa.schema([column for column in columns if column.name in self.copied])
+        lost = unheld_values(table, columns, in_orc=self.in_orc)
         return {
             row: f"property {name!r}: {value} is not between {bounds[type(value)]}"
             for row, name, value in sorted(lost, key=itemgetter(0))
