@@ -7,11 +7,11 @@ general settings, overridden by those of its patterns.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.batch_config import (
@@ -29,6 +29,7 @@ from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow, Va
 from shared.settings.checking import Problem, complete_settings, is_for
 from shared.settings.kinds import fields_of, schema_of, typed
 from shared.spark.conf import spark_problems
+from shared.storage.urls import local_path
 from target_spark.core.balance import Expectations
 from target_spark.core.failures import ErrorBudget
 from target_spark.core.load_plans import (
@@ -72,9 +73,10 @@ def table_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[
     elif len(results) > 1:
         first, second, *_ = declared.places
         yield Problem((second,), f"cannot be combined with {first!r}; set only one of them")
-    path = str(settings.get("path"))
-    if path.startswith("~") and os.path.expanduser(path) == path:  # noqa: PTH111
-        text = "is in the home folder of a user that is not known; begin a folder's name with './~'"
+    local = local_path(str(settings.get("path")))
+    # `Path` takes `./~x` for `~x`.
+    if local is not None and str(Path(local)).startswith("~"):
+        text = "is in the home folder of a user that is not known; give the whole path"
         yield Problem(("path",), text)
     yield from _unsupported(registry, declared, settings)
 

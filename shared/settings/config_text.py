@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.errors import SettingsError
+from shared.errors import SettingsError, Where
 from shared.settings.checking import Json
 from shared.settings.loading import settings_format
 from shared.settings.texts import WIDTH, printable
@@ -115,12 +115,15 @@ def check_new(path: str, *, force: bool) -> None:
     """Check that a file may be written.
 
     Raises:
-        SettingsError: The file is there, without `force`, or TOML.
+        SettingsError: The file is there, without `force`, or TOML, or its folder is missing.
     """
     if settings_format(Path(path)) == "TOML":
         raise SettingsError(
             f"'{path}' would be TOML", hint="name a file that ends in .yaml, .yml or .json"
         )
+    if not os.path.isdir(Path(path).parent):  # noqa: PTH112
+        where, hint = Where(file=path), "make it, or give --output another file"
+        raise SettingsError("its folder does not exist", where=where, hint=hint)
     if os.path.exists(path) and not force:  # noqa: PTH110
         raise SettingsError(
             f"'{path}' exists", hint="name another file, or give --force to replace it"

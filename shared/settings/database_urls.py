@@ -79,7 +79,7 @@ def database_login(place: str, environ: Mapping[str, str], prefix: str) -> Datab
         if colon and scheme.lower() in _OTHERS and "://" in place:
             raise SettingsError(
                 f"a URL that begins with '{scheme}:' names no files",
-                hint=f"give the JDBC URL of the database, which begins with 'jdbc:{scheme}:'",
+                hint=f"tap-spark reads it by a URL that begins with 'jdbc:{scheme.lower()}:'",
             )
         return None
     try:

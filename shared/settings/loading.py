@@ -451,6 +451,10 @@ def _variable_names(schema: Schema, above: Keys = ()) -> Iterator[tuple[str, Key
             yield "__".join(location).upper() + "__", location
 
 
+_BETWEEN_KEYS = re.compile(r"(?<=[^_])__(?=.)")
+"""Not those of `__filter__`."""
+
+
 def _locate(schema: Schema, names: Mapping[str, Keys], name: str) -> Keys | None:
     if name.upper() in names and not name.endswith("__"):
         return names[name.upper()]
@@ -460,7 +464,8 @@ def _locate(schema: Schema, names: Mapping[str, Keys], name: str) -> Keys | None
             key = key.lower() if key.isupper() else key
             # Where nothing is declared, values may be objects.
             is_free = not below(reduce(below, names[start], schema))
-            return (*names[start], *(key.split("__") if is_free else [key.replace("__", ".")]))
+            keys = _BETWEEN_KEYS.split(key) if is_free else [key.replace("__", ".")]
+            return (*names[start], *keys)
     return None
 
 
@@ -475,7 +480,8 @@ def coerce(schema: Schema, text: str) -> Json:
         ValueError: The schema needs JSON and the text is not JSON.
     """
     if not schema and (text in ("true", "false") or text.lstrip().startswith(("[", "{"))):
-        return _json_value(schema, text)
+        with suppress(json.JSONDecodeError):
+            return json.loads(text, **_STRICT)
     declared = schema.get("type", "string")
     types = [declared] if isinstance(declared, str) else list(declared)
     if "array" in types or "object" in types:

@@ -340,7 +340,7 @@ class FolderLeases:
         """Return the lease of a table's folder or URL for a stream; None without one."""
         path = local_path(table)
         if path is not None:
-            real = os.path.realpath(Path(path).expanduser())
+            real = os.path.realpath(path)
             return LocalLease(Path(stream_file(real, "lease", stream)), self._holder)
         if table.startswith(S3_SCHEMES):
             url, options = stream_file(table, "lease", stream), self.config.storage_options

@@ -77,6 +77,7 @@ def test_path_is_required() -> None:
     [
         ("format", "xls"),
         ("path", "~nobody-of-this-name/out"),
+        ("path", "./~nobody-of-this-name/out"),
         ("path", "s3://key:pass@bucket"),
         ("jdbc", {"url": "jdbc:postgresql://h/d"}),
         ("catalog", "lake"),
@@ -163,6 +164,7 @@ def test_from_the_environment() -> None:
         "TARGET_SPARK_BATCH_CONFIG__STORAGE__ROOT": "in",
         "TARGET_SPARK_BATCH_CONFIG__STORAGE__OPTIONS__SECRET": "s",
         "TARGET_SPARK_STREAM_MAPS__orders__mail": "md5(mail)",
+        "TARGET_SPARK_STREAM_MAPS__orders____filter__": "id > 1",
         "TARGET_SPARK_STREAM_MAP_CONFIG__HASH_SALT": "salt",
     }
     settings, bad = environment_settings(SETTINGS_SCHEMA, PROGRAM.env_prefix, variables)
@@ -177,7 +179,7 @@ def test_from_the_environment() -> None:
     options = {"key": "123", "anon": False, "client_kwargs": {"region_name": "eu"}}
     assert config.storage_options == {**options, "config_kwargs": {"retries": 1}}
     assert settings["batch_config"]["storage"]["options"] == {"secret": "s"}
-    assert settings["stream_maps"] == {"orders": {"mail": "md5(mail)"}}
+    assert settings["stream_maps"] == {"orders": {"mail": "md5(mail)", "__filter__": "id > 1"}}
     assert settings["stream_map_config"] == {"hash_salt": "salt"}
 
 

@@ -156,7 +156,7 @@ def literal_path(url: str) -> str:
 def absolute(path: str) -> str:
     """Return the setting `path` without a trailing slash; absolute if it is local."""
     local = local_path(path)
-    return path.rstrip("/") if local is None else str(Path(local).expanduser().resolve())
+    return path.rstrip("/") if local is None else str(Path(local).resolve())
 
 
 def partition_columns(described: Sequence[str]) -> Iterator[str]:

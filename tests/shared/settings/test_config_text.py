@@ -90,4 +90,6 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     check_new(str(path), force=True)
     with pytest.raises(SettingsError, match=r"would be TOML \(name a file that ends in .yaml"):
         check_new(str(tmp_path / "tap.toml"), force=False)
-    check_new(f"{tmp_path}/{'x' * 300}/tap.json", force=False)  # Writing it is the error.
+    for folder in ("missing", "x" * 300):
+        with pytest.raises(SettingsError, match=r"its folder does not exist \(make it"):
+            check_new(f"{tmp_path}/{folder}/tap.json", force=False)
