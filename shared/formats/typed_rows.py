@@ -348,6 +348,10 @@ def _scalar(value: Any) -> Value:
     return str(value)
 
 
+_UNHELD = OverflowError, ValueError, KeyError
+"""What Arrow, zoneinfo and pytz raise for times that Python cannot hold, and for zones."""
+
+
 def plain_values(data: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
     """Return values, or rows, as Python values, maps as dictionaries.
 
@@ -357,7 +361,7 @@ def plain_values(data: pa.Array | pa.ChunkedArray | pa.Table) -> list[Any]:
     kinds = data.schema.types if isinstance(data, pa.Table) else [data.type]
     # Arrow makes values of pandas of nanoseconds, and none while pandas is hidden from it.
     if not any(_NANOS in str(kind) for kind in kinds):
-        with suppress(OverflowError, pa.ArrowInvalid):
+        with suppress(*_UNHELD):
             values: list[Any] = data.to_pylist(maps_as_pydicts="lossy")
             return values
     if not isinstance(data, pa.Table):
@@ -381,7 +385,7 @@ def _exact(scalar: Any) -> Any:
     elif isinstance(scalar, pa.DictionaryScalar):
         value = _exact(scalar.value)
     elif not _is_nanos(kind) or not scalar.value % 1000:
-        with suppress(OverflowError, pa.ArrowInvalid):
+        with suppress(*_UNHELD):
             value = scalar.as_py()
     return _time_text(kind, scalar.value) if value is None else value
 

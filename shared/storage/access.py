@@ -279,7 +279,8 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
     import fsspec  # noqa: PLC0415
 
     if "::" in url and url.startswith(S3_SCHEMES):  # fsspec would open the key before it.
-        raise OSError(f"a URL cannot name a key with '::', which joins file systems: {shown(url)}")
+        text = "a URL cannot name a key with '::', which joins file systems"
+        raise OSError(errno.EINVAL, text, shown(url))
     options = options or NO_OPTIONS
     try:
         return fsspec.core.url_to_fs(url, **options.for_url(url))  # type: ignore[no-any-return]
