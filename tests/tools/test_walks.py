@@ -27,7 +27,7 @@ STATE = {"type": "STATE", "value": {"a": 1}}
 CEILINGS = {
     "record": (73, 465),
     "batch": (86, 556),
-    "csv": (51, 296),
+    "csv": (51, 298),
 }
 
 pytestmark = [
