@@ -33,6 +33,7 @@ from shared.formats.line_encodings import ContentError
 from shared.formats.row_groups import (
     LONGEST_HEADER,
     MARK,
+    OTHER_BYTES,
     SLACK_BYTES,
     TAIL_BYTES,
     ColumnChunk,
@@ -209,8 +210,6 @@ def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
     file = parquet.ParquetFile(data)
     footer, columns = file.metadata, file.schema_arrow
     numbers = range(footer.num_row_groups) if chosen is None else chosen
-    if not numbers.start:
-        check_whole(data, footer)
     # 1. Most files of others lack checksums: a page shows it.
     first = next((one for one in map(footer.row_group, numbers) if one.num_rows), None)
     if first is not None:
@@ -220,8 +219,9 @@ def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
         if _CHECKSUM not in read_struct(memoryview(data.read(size)))[0]:
             raise ContentError("its pages have no checksums")
     # 2. The footer as a tree: what Arrow shows of it is not all.
-    for number in numbers:
-        packed_bytes(footer.row_group(number))
+    packed = sum(packed_bytes(footer.row_group(number)) for number in numbers)
+    if data.size() > packed + footer.serialized_size + OTHER_BYTES and not numbers.start:
+        check_whole(data, footer)
     end = data.size() - TAIL_BYTES
     data.seek(end)
     size = int.from_bytes(data.read(TAIL_BYTES)[:4], "little")

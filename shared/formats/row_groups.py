@@ -30,6 +30,8 @@ from shared.storage.files import is_bomb, open_plain, open_random
 from shared.storage.urls import local_path
 
 MARK, TAIL_BYTES = b"PAR1", 8
+OTHER_BYTES = len(MARK) + TAIL_BYTES
+"""Bytes of a file beside its rows and footer; most have no others."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 8
 _READ_BYTES, _LEAST_ROWS = 8 << 20, 1024
@@ -217,9 +219,10 @@ def read_groups(
     with open_plain(url, codec, options) as source:
         footer = parquet.read_metadata(source)
         chosen = range(footer.num_row_groups) if groups is None else groups
-        if not chosen.start:
+        packed = [packed_bytes(footer.row_group(number)) for number in chosen]
+        if source.size() > sum(packed) + footer.serialized_size + OTHER_BYTES and not chosen.start:
             check_whole(source, footer)
-        largest = max((packed_bytes(footer.row_group(number)) for number in chosen), default=0)
+        largest = max(packed, default=0)
         # Remote storage answers one request for a group faster, but the group is then in memory.
         is_local = local_path(url) is not None
         pages = CheckedPages(source, footer, chosen)
@@ -243,7 +246,7 @@ def read_groups(
 def check_whole(source: Any, footer: Any) -> None:
     """Raise ContentError if a file is two, one after the other: its footer tells of the last.
 
-    Only indexes and filters of columns may stand between rows and footer, and most files lack them.
+    Only indexes and filters of columns may stand between rows and footer.
     """
     groups = map(footer.row_group, reversed(range(footer.num_row_groups)))
     last: Any = next((group for group in groups if group.num_rows), None)

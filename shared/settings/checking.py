@@ -358,16 +358,18 @@ def _matches(text: str, pattern: str) -> bool:
     return re.search(exact, text) is not None
 
 
-def _is_of(value: Json, types: str | Sequence[str]) -> bool:
-    return any(_TYPES[name](value) for name in ((types,) if isinstance(types, str) else types))
-
-
 def _all_differ(items: Sequence[Json], _: bool) -> bool:
     return len({json.dumps(item, sort_keys=True) for item in items}) == len(items)
 
 
 _KEYWORDS: Mapping[str, tuple[str, Callable[[Json, Json], bool], str]] = {
-    "type": ("any", _is_of, "is not of type {choices}"),
+    "type": (
+        "any",
+        lambda value, types: any(
+            _TYPES[name](value) for name in ((types,) if isinstance(types, str) else types)
+        ),
+        "is not of type {choices}",
+    ),
     "enum": ("any", lambda value, limit: value in limit, "is not one of {choices}"),
     "minimum": ("number", operator.ge, "is less than the minimum of {limit}"),
     "exclusiveMinimum": ("number", operator.gt, "must be greater than {limit}"),

@@ -39,7 +39,10 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
         names = table.column_names
         if names and declared is not None and declared.isdisjoint(names):
             raise ContentError("it has none of the stream's columns")
-        if twice := _named_twice(list(table.schema)):
+        is_flat = len(set(names)) == len(names) and not any(
+            map(pa.types.is_nested, table.schema.types)
+        )
+        if not is_flat and (twice := _named_twice(list(table.schema))):
             raise ContentError(f"two of its columns are named '{twice}'")
         rejects.read += table.num_rows + len(refused)
         if looks and (undeclared := reader.undeclared(table)):

@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from shared.errors import (
     BalanceError,
@@ -223,14 +224,23 @@ class Uncovered:
         """Keep all files of a stream: the next run may read them again."""
         self.consumed = [item for item in self.consumed if item[2] != stream]
 
-    def keep_awaited(self, streams: Mapping[str, Stream], failed: Container[str]) -> None:
-        """Keep files that no STATE covers if one is expected: the next run may name them again."""
-        for name in {name for _, _, name in self.consumed}:
+    def covered(
+        self,
+        before: float,
+        streams: Mapping[str, Stream] = MappingProxyType({}),
+        failed: Container[str] = (),
+    ) -> list[ev.Action]:
+        """Let the batch files that an emitted STATE covers be deleted, once.
+
+        Args:
+            before: The position of the STATE; infinity at the end of the input.
+            streams: All streams at that end, after which the next run may name files again that no
+                STATE covers although one is expected: they stay.
+            failed: Those that have failed.
+        """
+        for name in {name for _, _, name in self.consumed if name in streams}:
             if name in failed or streams[name].end.awaits_state(self.line):
                 self.keep_files(name)
-
-    def covered(self, before: float) -> list[ev.Action]:
-        """Let the batch files that an emitted STATE covers be deleted, once."""
         covered = tuple(number for position, number, _ in self.consumed if position < before)
         self.consumed = [item for item in self.consumed if item[0] >= before]
         return [ev.DeleteConsumed(covered)] if covered else []

@@ -675,8 +675,8 @@ class Pipeline:
             if self._failures.error is None and not self._tracker.withholds:
                 if self._uncovered.rows:
                     self._report_uncovered()
-                self._uncovered.keep_awaited(self._streams, self._failures.streams)
-                self._actions += self._uncovered.covered(math.inf)
+                ended = self._streams, self._failures.streams
+                self._actions += self._uncovered.covered(math.inf, *ended)
             error = self._failures.error
             if error is None and self._failures.streams:
                 failed = self._failures.streams.values()
