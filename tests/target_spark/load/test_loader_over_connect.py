@@ -84,7 +84,7 @@ def test_loads_and_activates(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in text.splitlines()]
     assert sorted(line["_sdc_deleted_at"] is None for line in lines) == [False, True]
     assert [line["tags"] for line in lines] == [["a"], ["a"]]
-    assert "[(1, \"property 'n': SqlError: Spark cannot compute it from this record" in done.stdout
+    assert "[(1, \"output 's': property 'n': SqlError: Spark cannot compute it from" in done.stdout
     [row] = pq.read_table(tmp_path / "mapped" / "s").to_pylist()
     assert (row["id"], row["n"], row["first"]) == (2, 10, "a")
     tags = pq.read_table(tmp_path / "mapped" / "tag").to_pylist()

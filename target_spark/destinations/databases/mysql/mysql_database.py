@@ -41,8 +41,8 @@ from target_spark.tables.table_changes import Capabilities, NameRules
 _SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
     "transaction_isolation = 'READ-COMMITTED', "
-    # What LOAD DATA has changed is known by its warnings. Idle sessions hold locks of the run.
-    "max_error_count = 1024, wait_timeout = 604800"
+    # Idle sessions hold locks of the run.
+    "wait_timeout = 604800"
 )
 _SESSION_MARIADB = _SESSION.replace("transaction_isolation", "tx_isolation")
 _TEXT = pa.large_string()
@@ -155,6 +155,10 @@ class MySql:
         self._sql.mariadb = "MariaDB" in connection.get_server_info()
         cursor = connection.cursor()
         cursor.execute(_SESSION_MARIADB if self._sql.mariadb else _SESSION)
+        # What LOAD DATA has changed is known by its warnings. To set their number takes a right.
+        cursor.execute("SELECT @@max_error_count")
+        if cursor.fetchone() == (0,):
+            cursor.execute("SET SESSION max_error_count = 1024")
         result: Connection = connection
         return result
 
