@@ -178,6 +178,7 @@ def test_a_line_that_waits_is_read_though_its_key_is_below_the_bookmark(
     assert ids(lines(2)[-1:] + end + lines(8) + end + lines(3)[:-1]) == [2, 8, 12]
     assert ids(lines(11)[-1:] + end + lines(1) + end, other) == [11, 12]
     assert ids(lines(3)[-1:] + end + lines(13, 9)[:-1]) == [12, 13]
+    assert "has grown" not in caplog.text
     path.write_text(head + lines(4, 12, 9) + end)
     with caplog.at_level(logging.WARNING):
         assert ids() == [12]

@@ -41,6 +41,7 @@ from target_spark.destinations.folders import stored_folder
 from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, table_path
 from target_spark.load.loader import Loader
+from target_spark.load.mapped_loader import MappedLoader
 from target_spark.run_settings import OverlapSettings
 from target_spark.tables.version_edit import VersionEdit
 
@@ -438,6 +439,31 @@ def test_times_that_arrow_cannot_read_from_orc(
     rows = ds.dataset(tmp_path / "out" / "t", format="orc").to_table().to_pylist()
     assert [row["id"] for row in rows] == [0, 3]
     assert "9999-12-31 00:00:00.000000Z is not between 1677-09-22 and 2262-04-11" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("maps", "ids"),
+    [
+        ({"at": None, "year": "str(at)[:4]"}, [1]),
+        ({"at": "None if at else at"}, [1]),
+        ({"at": None, "until": "at"}, []),
+        ({"at": None, "far": "datetime.datetime(9999, 12, 31)"}, []),
+    ],
+)
+def test_times_of_orc_are_checked_behind_maps(
+    tmp_path: Path, maps: dict[str, Any], ids: list[int]
+) -> None:
+    at = {"type": ["null", "string"], "format": "date-time"}
+    schema = {"properties": {"id": {"type": "integer"}, "at": at}}
+    record = {"id": 1, "at": "9999-12-31T00:00:00Z"}
+    messages = [{"type": "SCHEMA", "stream": "t", "schema": schema},
+                {"type": "RECORD", "stream": "t", "record": record}]  # fmt: skip
+    config = {"path": str(tmp_path / "out"), "format": "orc", "stream_maps": {"t": maps},
+              "failure": {"policy": "LogAndContinue"}}  # fmt: skip
+    with closing(MappedLoader(target_config(config), threads())) as loader:
+        run_target(target_config(config), loader, tmp_path, messages)
+    rows = ds.dataset(tmp_path / "out" / "t", format="orc").to_table().to_pylist()
+    assert [row["id"] for row in rows] == ids
 
 
 def test_rows_that_no_rewrite_keeps_are_no_bad_input(tmp_path: Path) -> None:
