@@ -13,15 +13,17 @@ import json
 import logging
 import math
 import operator
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from shared.errors import InvalidSettingsError
+from shared.errors import InvalidSettingsError, SettingsError, Where
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +130,17 @@ _SHOWN_BITS = 256
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|access.?key|api.?key", re.IGNORECASE)
 _HIDDEN_TEXT = "the value (hidden)"
 PASSWORD_IN_URL = re.compile(r"://[^/]*?:((?![0-9]+(?:/|$)).*)@")
+
+
+def check_folder(path: str, option: str) -> None:
+    """Check that the folder of a file exists that an option names.
+
+    Raises:
+        SettingsError: It does not, or may not be searched.
+    """
+    if not os.path.isdir(Path(path).parent):  # noqa: PTH112 - Path fails if it may not be searched
+        where, hint = Where(file=path), f"make it, or give {option} another file"
+        raise SettingsError("its folder does not exist", where=where, hint=hint)
 
 
 @dataclass(frozen=True)

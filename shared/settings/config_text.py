@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.errors import SettingsError, Where
-from shared.settings.checking import Json
+from shared.errors import SettingsError
+from shared.settings.checking import Json, check_folder
 from shared.settings.loading import settings_format
 from shared.settings.texts import WIDTH, printable
 
@@ -121,9 +121,7 @@ def check_new(path: str, *, force: bool) -> None:
         raise SettingsError(
             f"'{path}' would be TOML", hint="name a file that ends in .yaml, .yml or .json"
         )
-    if not os.path.isdir(Path(path).parent):  # noqa: PTH112
-        where, hint = Where(file=path), "make it, or give --output another file"
-        raise SettingsError("its folder does not exist", where=where, hint=hint)
+    check_folder(path, "--output")
     if os.path.exists(path) and not force:  # noqa: PTH110
         raise SettingsError(
             f"'{path}' exists", hint="name another file, or give --force to replace it"

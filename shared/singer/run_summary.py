@@ -23,6 +23,7 @@ from typing import Any
 
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where, error_text
 from shared.settings.about import version
+from shared.settings.checking import check_folder
 from shared.settings.kinds import TEXT, Schema, setting
 from shared.settings.texts import without_secrets_inside
 from shared.singer.datasets import Dataset, RunObserver
@@ -341,12 +342,14 @@ def summarized(
         )
     options = {"--summary": summary, "--report": report, "--metrics-file": metrics}
     for option, path in options.items():
-        if path is not None and not os.path.isdir(Path(path).parent):  # noqa: PTH112
-            where, hint = Where(file=path), f"make it, or give {option} another file"
-            raise SettingsError("its folder does not exist", where=where, hint=hint)
-        if option == "--metrics-file" and path is not None and not path.endswith(".prom"):
-            hint = "node exporter reads no other files: give a name that ends so"
-            raise SettingsError("its name does not end in .prom", where=Where(file=path), hint=hint)
+        if path is not None:
+            check_folder(path, option)
+    if metrics is not None and not metrics.endswith(".prom"):
+        where, hint = (
+            Where(file=metrics),
+            "node exporter reads no other files: give a name that ends so",
+        )
+        raise SettingsError("its name does not end in .prom", where=where, hint=hint)
     last = None if summary is None else _baseline_in(summary)
     last_success = None if metrics is None else last_success_in(_text_of(metrics))
 
