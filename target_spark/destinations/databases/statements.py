@@ -223,6 +223,10 @@ class LoadSql(Protocol):
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
         """Create an index on columns, unless it exists."""
 
+    def index_rows(self, stage: TablePlace) -> list[str]:
+        """Create the index of a staging table by which its numbered rows are looked up."""
+        return self.index(stage, [ROW])
+
     def append(self, place: TablePlace, rows: StagedRows, part: str) -> str:
         """Append all rows of a part."""
         names, values = self.names(list(rows.values)), ", ".join(rows.values.values())

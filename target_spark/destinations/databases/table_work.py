@@ -23,7 +23,7 @@ from target_spark.destinations.databases.database_tables import (
 )
 from target_spark.destinations.databases.run_resources import Ledger, table_lock
 from target_spark.destinations.databases.sink import PREFIX
-from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
+from target_spark.destinations.databases.staged_columns import StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL, LoadSql
 from target_spark.destinations.destination import Flush, Refusal
 from target_spark.tables.evolution import plan_change, without_computed
@@ -325,7 +325,7 @@ class TableWork:
         """
         parts = [part for part in parts if part.rows]
         for part in parts:
-            self.run(*self.sql.index(TablePlace(self.place.schema, part.url), [ROW]))
+            self.run(*self.sql.index_rows(TablePlace(self.place.schema, part.url)))
         self.connection.commit()
         plan = self.key(request, plan)
         self.check_constraints()

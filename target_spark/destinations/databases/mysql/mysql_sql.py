@@ -335,6 +335,10 @@ class MySqlSql(LoadSql):
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
         return [f"ALTER TABLE {self.table(place)} ADD INDEX ({self.names(columns)})"]
 
+    def index_rows(self, stage: TablePlace) -> list[str]:  # noqa: ARG002
+        """See `LoadSql`: the number is the primary key."""
+        return []
+
     def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
         """See `LoadSql`: a row found by another unique index gets a null key."""
         table, first = self.table(place), self.name(rows.keys[0])
