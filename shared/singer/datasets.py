@@ -5,7 +5,6 @@ Their names follow the conventions of OpenLineage, and never hold a secret.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,8 +93,7 @@ def place_name(place: str) -> DatasetName:
     """Return the name of a file, a folder or a glob: of a glob the folder before it."""
     local = local_path(place)
     if local is not None:
-        path = os.path.expanduser(_before_wild(local, "*?[{") or ".")  # noqa: PTH111
-        return "file", str(Path(path).absolute())
+        return "file", str(Path(_before_wild(local, "*?[{") or ".").absolute())
     written, netloc, whole = split_url(place)
     scheme = _SCHEMES.get(written.lower(), written.lower())
     # In Azure's URLs, what stands before the @ is a container.

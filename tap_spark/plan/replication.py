@@ -249,6 +249,7 @@ def _plan(
         catalogs.root_keys(root) or entry.get("key_properties") or stream.key_properties or ()
     )
     selected = catalogs.selected_schema(entry)
+    # Before the columns, which come from the same text: it says if that is damaged.
     typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
     columns = _columns(selected, root)
     schema = typed.schema

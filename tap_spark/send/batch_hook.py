@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_ROWS = 10_000
-_LEAVES = frozenset({str, int, bool, type(None)})
 """Rows of a file if `batch_size` is not set, as in the SDK."""
+
+_LEAVES = frozenset({str, int, bool, type(None)})
+"""Types of most values, which cannot be or hold a number that is not finite."""
 
 Record = Mapping[str, Any]
 

@@ -115,7 +115,7 @@ def _resolve_local(stream: str, path: str) -> list[str]:
 
 def _absolute(path: str) -> str:
     """Return an absolute path without `..`, so that a file has one name."""
-    parts = Path(os.path.expanduser(path)).absolute().parts  # noqa: PTH111
+    parts = Path(path).absolute().parts
     while ".." in parts:
         after = len(parts) - parts[::-1].index("..")
         parts = (*Path(*parts[:after]).resolve().parts, *parts[after:])
