@@ -73,7 +73,7 @@ def bake(folder: Path, packages: Sequence[str]) -> None:
         artifact_and_version(jar.name)[0] for jar in (pyspark_home(os.environ) / "jars").iterdir()
     }
     index = {}
-    with only_resolver(os.environ):
+    with only_resolver({}):
         for package, jars in _resolved(packages).items():
             # Ivy puts the group before the name.
             own = [

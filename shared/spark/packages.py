@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -397,9 +398,9 @@ def resolved(
     place = _place(conf, environ)
     jars = None if place is None else _remembered(place)
     with ExitStack() as stack:
-        if place is not None and jars is None:
-            stack.enter_context(only_resolver(environ))
-            jars = _remembered(place)
+        if conf.get(PACKAGES) and jars is None:
+            stack.enter_context(only_resolver(conf))
+            jars = None if place is None else _remembered(place)
 
         def remember(paths: str) -> None:
             if place is not None and jars is None:
@@ -439,26 +440,31 @@ def _write(place: Path, jars: list[str]) -> None:
         return
     part = place.with_suffix(f".{os.getpid()}.part")
     with suppress(OSError):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part.write_text(json.dumps(jars), encoding="utf-8")
         part.replace(place)
 
 
 @contextmanager
-def only_resolver(environ: Mapping[str, str]) -> Iterator[None]:
-    """Wait for another process that resolves packages: all fill the same cache."""
-    folder = archive_folder(environ)
-    if folder is None:
-        yield
-        return
+def only_resolver(conf: Mapping[str, str]) -> Iterator[None]:
+    """Wait for another process that fills the same cache of Ivy, which two would damage.
+
+    The lock lies where that cache is: in the user's home as Java knows it, whatever HOME or
+    XDG_CACHE_HOME say.
+
+    Args:
+        conf: Configuration of Spark; `spark.jars.ivy` is another folder.
+    """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = folder / "packages.lock"
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:  # it works without, only slower
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user of a container without a name
+        home = os.path.expanduser("~")  # noqa: PTH111 - never an error
+    folder = Path(conf.get("spark.jars.ivy") or f"{home}/.ivy2")
+    with ExitStack() as stack:
+        with suppress(OSError):  # it works without
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = folder / "singer-spark.lock"
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

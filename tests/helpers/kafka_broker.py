@@ -21,6 +21,8 @@ import pyspark
 from certificates import certificates
 from py4j.protocol import Py4JJavaError
 
+from shared.spark.packages import only_resolver
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -255,7 +257,9 @@ class KafkaBroker:
         """Return the broker's jars; Scala's library is Spark's, which the resolver leaves out."""
         uri = self._java.java.net.URI(PACKAGE)
         try:
-            actual = self._java.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(uri)
+            with only_resolver({}):
+                utils = self._java.org.apache.spark.util.DependencyUtils
+                actual = utils.resolveMavenDependencies(uri)
         except Py4JJavaError as error:
             raise RuntimeError(f"the broker's jars cannot be resolved: {error}") from error
         spark = Path(pyspark.__file__).parent / "jars"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import pwd
 import stat
 import time
 from pathlib import Path
@@ -13,11 +15,21 @@ import pytest
 from python_code import run_code
 
 from shared.errors import SparkStartError
+from shared.spark import jvm
 from shared.spark.bake_packages import NAMES, coordinates
 from shared.spark.packages import INDEX, newest_jars, resolved, with_classpath
 from shared.spark.spark_release import installed
 
 CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the lock of the real home free: who resolves packages holds it for long."""
+    entry = pwd.getpwuid(os.getuid())
+    entry = pwd.struct_passwd([*entry[:5], str(tmp_path), entry[6]])
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)
+    return tmp_path
 
 
 @pytest.fixture
@@ -126,30 +138,53 @@ def test_what_cannot_be_kept_is_no_error(tmp_path: Path, jar: Path) -> None:
     assert conf_of(CONF, environ) == CONF
 
 
-def _hold(environ: dict[str, str], jar: str, began: str) -> None:
-    with resolved(CONF, environ) as (conf, keep):
+def _hold(conf: dict[str, str], environ: dict[str, str], jar: str, began: str) -> None:
+    with resolved(conf, environ) as (actual, keep):
         Path(began).touch()
-        assert "spark.jars.packages" in conf
+        assert "spark.jars.packages" in actual
         time.sleep(0.5)
         keep(jar)
 
 
-@pytest.mark.parametrize("conf", [CONF, {"spark.jars.packages": "x:y:1"}])
+@pytest.mark.parametrize("packages", [CONF["spark.jars.packages"], "x:y:1"])
+@pytest.mark.parametrize("other", [{}, {"XDG_CACHE_HOME": "/no"}, {jvm.SWITCH: "off"}])
 def test_a_second_process_waits_for_the_first(
-    environ: dict[str, str], jar: Path, tmp_path: Path, conf: dict[str, str]
+    environ: dict[str, str], jar: Path, tmp_path: Path, packages: str, other: dict[str, str]
 ) -> None:
+    """Ivy's cache is one for all, whatever folder for jars the processes have."""
     began = tmp_path / "began"
+    first_conf = {**CONF, "spark.jars.ivy": str(tmp_path / "ivy")}
+    conf = {**first_conf, "spark.jars.packages": packages}
     fork = multiprocessing.get_context("spawn")
-    first = fork.Process(target=_hold, args=(environ, str(jar), str(began)))
+    first = fork.Process(target=_hold, args=(first_conf, environ, str(jar), str(began)))
     first.start()
     while not began.exists():
         assert first.is_alive()
         time.sleep(0.01)
-    actual = conf_of(conf, environ)
-    assert conf_of(CONF, environ)["spark.jars"] == str(jar)  # the first is through
-    assert actual == (conf_of(CONF, environ) if conf is CONF else conf)
+    actual = conf_of(conf, environ | other)
+    kept = conf_of(first_conf, environ)
+    assert kept["spark.jars"] == str(jar)  # the first is through
+    assert actual == (kept if conf == first_conf and not other else conf)
     first.join()
     assert first.exitcode == 0
+
+
+def test_the_lock_is_where_java_has_its_home(environ: dict[str, str], home: Path) -> None:
+    environ["HOME"] = "/no/such/home"
+    conf_of(CONF, environ)
+    assert (home / ".ivy2" / "singer-spark.lock").exists()
+
+
+def test_a_user_without_a_name_needs_no_lock(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(_: int) -> pwd.struct_passwd:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    assert conf_of(CONF, environ) == CONF
 
 
 @pytest.fixture
