@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -37,7 +38,9 @@ FIRST_MOMENT = 1_577_836_800  # 2020-01-01T00:00:00Z
 SPAN_DAYS = 2000
 NULL_EVERY = 20
 
-_ROWS = 10_000
+_CELLS, _LEAST_ROWS = 400_000, 10_000
+"""Values of a batch, and its rows if columns are many: each call of Arrow costs as much as some
+thousand values, and fewer stay in the processor's cache."""
 _DAY = 86_400
 _P1, _P2, _P3, _P4, _P5 = (
     0x9E3779B185EBCA87,
@@ -61,11 +64,12 @@ class GeneratedRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow_in_task()
+        size = max(_LEAST_ROWS, _CELLS // len(self.positions))
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 start, stop = (self.rows * n // self.tasks for n in (task, task + 1))
-                for first in range(start, stop, _ROWS):
-                    yield generated_batch(first, min(_ROWS, stop - first), self.positions)
+                for first in range(start, stop, size):
+                    yield generated_batch(first, min(size, stop - first), self.positions)
 
 
 def generated_batch(first: int, rows: int, positions: Sequence[int]) -> pa.RecordBatch:
@@ -88,13 +92,14 @@ def _generated(ids: pa.Array, seeds: pa.Array, position: int) -> pa.Array:
     return pc.if_else(pc.equal(_modulo(pc.add(ids, position), NULL_EVERY), 0), None, values)
 
 
+@cache
 def _constant(value: int) -> pa.Scalar:
     return pa.scalar(value % 2**64, pa.uint64())
 
 
 def _rotated(bits: pa.Array, by: int) -> pa.Array:
-    left, right = (pa.scalar(n, pa.uint64()) for n in (by, 64 - by))
-    return pc.bit_wise_or(pc.shift_left(bits, left), pc.shift_right(bits, right))
+    left, right = pc.shift_left(bits, _constant(by)), pc.shift_right(bits, _constant(64 - by))
+    return pc.bit_wise_or(left, right)
 
 
 def _mixed(bits: pa.Array) -> pa.Array:

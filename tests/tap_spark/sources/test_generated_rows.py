@@ -36,11 +36,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_tasks_make_each_row_once() -> None:
+def test_tasks_make_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_tables, "_LEAST_ROWS", 1000)
+    monkeypatch.setattr(spark_tables, "_CELLS", 2000)
     numbers = [pa.record_batch({"id": ids}) for ids in ([3, 1, 0], [2], [4, 5, 6])]
-    created = GeneratedRows(23_456, 7, (0,))(numbers)
+    created = list(GeneratedRows(23_456, 7, (0,))(numbers))
     ids = [number for batch in created for number in batch.column(0).to_pylist()]
     assert sorted(ids) == list(range(23_456))
+    assert max(batch.num_rows for batch in created) == 2000
 
 
 @pytest.mark.spark
