@@ -351,8 +351,12 @@ def as_asked(plan: StreamPlan, options: RunOptions) -> StreamPlan:
     """
     if options.backfill is not None:
         plan = _backfilled(plan, options.backfill)
-    # A target removes the rows of older versions, and those whose keys were not sent.
-    return plan if options.reads_all else replace(plan, version=None, runs_since_keys=None)
+    if options.reads_all:
+        return plan
+    # Rows of a trial keep their version, without ACTIVATE_VERSION: the next complete run removes
+    # them, as those of a run that failed. No target may remove rows whose keys were not sent.
+    version = plan.version if options.backfill is None else None
+    return replace(plan, version=version, runs_since_keys=None)
 
 
 def _backfilled(plan: StreamPlan, backfill: StreamRange) -> StreamPlan:

@@ -356,7 +356,7 @@ def _told_rows(run: Run, plan: StreamPlan, source: TellingSource) -> int | None:
 
 
 def _activate(run: Run, plan: StreamPlan) -> None:
-    if plan.version is not None:
+    if plan.version is not None and run.limit is None:
         run.summary.has_work = True
         run.output.write(activate_version_line(plan.stream, plan.version))
 
@@ -396,7 +396,7 @@ def write_schema(run: Run, plan: StreamPlan, *, has_failed: bool = False) -> Non
         bookmark,
         has_failed=has_failed,
         has_bookmark=not bookmark and plan.method is not Method.FULL_TABLE,
-        source=None if run.limit is not None else source_name(plan, socket.gethostname()),
+        source=source_name(plan, socket.gethostname()),
     )
     run.output.write(line)
 

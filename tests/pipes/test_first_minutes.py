@@ -79,6 +79,10 @@ def test_the_first_command_twice_leaves_the_rows_of_the_file(folder: Path) -> No
     few = programs.run([*TAP, "orders.csv", "--limit", "1"])
     assert programs.run([*TARGET, "loaded"], few.stdout).returncode == 0
     assert parquet.read_table(table).num_rows == 4
+    for _ in range(2):
+        sent = programs.run([*TAP, "orders.csv"])
+        assert programs.run([*TARGET, "loaded"], sent.stdout).returncode == 0
+        assert sorted(row["id"] for row in parquet.read_table(table).to_pylist()) == [3, 4, 5]
 
 
 def test_discovery_on_a_terminal_is_a_table(folder: Path) -> None:

@@ -85,9 +85,10 @@ def test_a_stream_that_failed_is_matched() -> None:
     assert names_of(chosen_catalog(CATALOG, options, ["gone"])) == ["log"]
 
 
-def test_a_limited_stream_has_no_version() -> None:
-    plan = StreamPlan("s", "s", StreamConfig("s", "csv"), {}, ("a",), version=5)
-    assert as_asked(plan, RunOptions(limit=1)).version is None
+def test_rows_of_a_limited_stream_have_its_version() -> None:
+    plan = StreamPlan("s", "s", StreamConfig("s", "csv"), {}, ("a",), version=5, runs_since_keys=1)
+    limited = as_asked(plan, RunOptions(limit=1))
+    assert (limited.version, limited.runs_since_keys) == (5, None)
     assert as_asked(plan, EVERYTHING) is plan
 
 
