@@ -246,7 +246,6 @@ class Batches:
         if stream.open is None:
             return
         closing = [stream.open]
-        is_due = stream.open.by_rule or stream.open.awaits_segment or self.has_ended
         # Those that hold back STATE are usually small. Without this, a slow stream would hold back
         # the STATE of a fast one. The rows of a swap are not durable before the end of the input.
         for position in self.tracker.holders() if stream.swap is None else ():
@@ -265,7 +264,7 @@ class Batches:
             self._complete_file(flush)
             flush.closed_at, flush.reached = now, self._reached(flush)
             flush.stream.open = None
-            if is_due:
+            if flush.by_rule or flush.awaits_segment:
                 self.schedule.add_step(flush.stream, flush)
             else:
                 self.hold(flush.stream, flush, flush.size.opened_at)

@@ -627,9 +627,31 @@ def test_a_flush_is_cut_before_a_record_that_proves_bad():
     w.end()
     w.finish_all()
     assert w.durable == {"a": [3, 4], "b": [6]}
-    assert w.emitted == [b'{"line":7}']
+    assert w.emitted == [b'{"line":5}', b'{"line":7}']
     assert str(w.clean_up.error) == "stream 'a', line 9: bad 9"
     assert w.clean_up.flushes == ()
+
+
+@pytest.mark.parametrize("rows", [10, 3])
+@pytest.mark.parametrize("next_of", [min, max])
+def test_flushes_that_are_closed_together_wait_until_none_of_them_is_bad(rows, next_of):
+    """At the end of the input, and if another is full: a retry would load them again."""
+    w = world(rows=rows)
+    for name in "ab":
+        w.schema(name)
+    w.records("a", 1)
+    w.state()
+    w.records("a", 1)
+    w.records("b", 3)
+    w.state()
+    w.bad = {8}
+    w.end()
+    while w.works:
+        w.finish_work(next_of(w.works))
+    assert w.durable["a"] == [3]
+    assert not w.durable["b"]
+    assert w.emitted == [b'{"line":4}']
+    w.check_cut(8)
 
 
 @pytest.mark.parametrize("bad", [2, 4, 7])
