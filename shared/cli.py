@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -347,6 +348,8 @@ def run_main(
     """
     setup_logging(program.name, os.environ)
     forget_signals()
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # every program would end with code 0
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return_memory_early(os.environ)
     _raise_descriptor_limit()
     commands = {str(other.name): other for other in others}

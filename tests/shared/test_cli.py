@@ -491,6 +491,14 @@ class TestEndings:
         level = "INFO " if kind is ClosedPipeError else "ERROR"
         assert line.endswith(f"| {level}    | tap-spark | stream 's', line 3: it broke (do this)")
 
+    def test_programs_that_fail_are_seen_if_the_caller_ignores_the_end_of_children(self) -> None:
+        before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        try:
+            ended(SourceError("it broke"))
+            assert subprocess.run(["false"]).returncode == 1
+        finally:
+            signal.signal(signal.SIGCHLD, before)
+
     def test_all_setting_problems_one_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert ended(InvalidSettingsError(["a: x", "b: y"])) == 2
         assert [line.split("| ")[-1] for line in capsys.readouterr().err.splitlines()] == [
