@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 _LARGEST = 64 << 20
 _SECONDS_TO_READ = 0.05
 """A tap takes longer from its start until it reads the file."""
+_CLOCK_SECONDS = 60.0
+"""How much the clocks of machines that share the file may differ."""
 
 
 class StateFile:
@@ -121,7 +123,10 @@ class StateFile:
         self._next.unlink()
         if in_pipe and self._path.exists():
             seconds = now - self._path.stat().st_mtime
-            if seconds < _seconds_since_start() - _SECONDS_TO_READ:
+            if seconds < -_CLOCK_SECONDS:
+                _log.warning("%s: its time lies in the future (was the clock set back?): whether "
+                             "another run has changed it is not known", self._where)  # fmt: skip
+            elif seconds < _seconds_since_start() - _SECONDS_TO_READ:
                 raise self._other_run("changed since this run began, by another run?")
 
     def _create(self) -> int:
