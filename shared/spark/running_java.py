@@ -147,6 +147,7 @@ def _end_with(pipe: int) -> None:
 
 
 VARIABLE = "SINGER_SPARK_BOTH_ENDS"
+"""Environment variable: process id of the command, `:`, the folder."""
 _SIDES = ("tap", "target")
 _LIFELINE = "lifeline"
 _SECONDS = 10.0
@@ -176,9 +177,12 @@ class BothEnds:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> BothEnds | None:
-        """Return what this program shares with the other one; None if it was started alone."""
-        folder = environ.get(VARIABLE)
-        return cls(Path(folder)) if folder else None
+        """Return what this program shares with the other one; None if it was started alone.
+
+        Programs that either one starts inherit the variable, too, and may outlive the command.
+        """
+        command, _, folder = environ.get(VARIABLE, "").partition(":")
+        return cls(Path(folder)) if command == str(os.getppid()) else None
 
     def open_lifeline(self) -> int:
         """Open the pipe that ends when the command has ended."""
@@ -316,7 +320,7 @@ def spark_of_both_ends() -> Iterator[dict[str, str]]:
         reader = ends.open_lifeline()
         writer = os.open(ends.folder / _LIFELINE, os.O_WRONLY)
         try:
-            yield {VARIABLE: str(ends.folder)}
+            yield {VARIABLE: f"{os.getpid()}:{ends.folder}"}
         finally:
             os.close(reader)
             if (java := ends.java) is not None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,9 +79,14 @@ def test_programs_find_each_other(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(running_java, "_SECONDS", 0.0)
     with spark_of_both_ends() as environ:
-        folder = Path(environ[VARIABLE])
-        monkeypatch.setenv(VARIABLE, str(folder))
-        ends = BothEnds(folder)
+        monkeypatch.setenv(VARIABLE, environ[VARIABLE])
+        declare("tap", PLAIN)
+        assert BothEnds.of(environ) is None, "another process than the command has started it"
+        monkeypatch.setattr(os, "getppid", os.getpid)
+        ends = BothEnds.of(environ)
+        assert ends is not None
+        folder = ends.folder
+        assert not (folder / "tap.json").exists()
         assert folder.stat().st_mode & 0o77 == 0
         assert ends.java is None
         declare("tap", PLAIN)
