@@ -153,11 +153,11 @@ def archive_folder(environ: Mapping[str, str]) -> Path | None:
         return None
     if chosen:
         return Path(chosen)
+    cache = Path(environ.get("XDG_CACHE_HOME", ""))
     try:
-        cache = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        return (cache if cache.is_absolute() else Path.home() / ".cache") / "singer-spark"
     except RuntimeError:
         return None
-    return Path(cache) / "singer-spark"
 
 
 def archive_path(java: Java, jars: Sequence[str], environ: Mapping[str, str]) -> Path | None:

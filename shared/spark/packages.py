@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +23,7 @@ from shared.errors import SettingsError, SparkStartError, Where
 from shared.spark.conf import SparkSettings, is_one_process
 from shared.spark.jvm import archive_folder, spark_defaults
 from shared.spark.spark_release import COMPLETE, RELEASES, Release, installed
+from shared.storage.access import account_home
 from shared.storage.owned_folders import is_trusted
 
 
@@ -455,11 +455,7 @@ def only_resolver(conf: Mapping[str, str]) -> Iterator[None]:
     Args:
         conf: Configuration of Spark; `spark.jars.ivy` is another folder.
     """
-    try:
-        home = pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # a user of a container without a name
-        home = os.path.expanduser("~")  # noqa: PTH111 - never an error
-    folder = Path(conf.get("spark.jars.ivy") or f"{home}/.ivy2")
+    folder = Path(conf.get("spark.jars.ivy") or f"{account_home()}/.ivy2")
     with ExitStack() as stack:
         with suppress(OSError):  # it works without
             folder.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import re
 import threading
 from collections import OrderedDict, defaultdict, deque
@@ -420,6 +421,18 @@ def delete(url: str, options: StorageOptions | None = None) -> None:
             filesystem.rm_file(inside)
         except FileNotFoundError:
             return
+
+
+def account_home() -> str:
+    """Return the home of the account, as Java does, whatever HOME says.
+
+    HOME counts if the account has none that it may write to, as in containers; else `~`.
+    """
+    with suppress(KeyError):
+        home = pwd.getpwuid(os.getuid()).pw_dir
+        if os.access(home, os.W_OK):
+            return home
+    return os.path.expanduser("~")  # noqa: PTH111 - never an error
 
 
 def make_durable(url: str) -> None:

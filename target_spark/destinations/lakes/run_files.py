@@ -22,7 +22,7 @@ from typing import Any
 
 from shared.errors import SettingsError, Where
 from shared.spark.connect import executors_share_disk
-from shared.storage.access import StorageOptions, make_durable, remote
+from shared.storage.access import StorageOptions, account_home, make_durable, remote
 from shared.storage.owned_folders import (
     ENDED,
     LIVING,
@@ -69,13 +69,15 @@ def hidden_folder(config: TargetConfig, place: Place) -> str:
     if config.staging.root is not None:
         root = join(config.staging.root, "notes")
     else:
-        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
-        if state.startswith("~"):
+        state = Path(os.environ.get("XDG_STATE_HOME", ""))
+        if not state.is_absolute():  # As XDG asks. Runs by cron or sudo may have another HOME.
+            state = Path(account_home(), ".local/state")
+        if not state.is_absolute():
             raise SettingsError(
                 "the user has no home folder for notes on loads",
                 hint="set staging.root, or the environment variable XDG_STATE_HOME",
             )
-        root = join(state, "singer-spark", "notes")
+        root = str(state / "singer-spark" / "notes")
     # Catalogs may list a table in lower case that was named with capitals.
     return join(root, folder_name(place.shown.casefold()))
 

@@ -31,7 +31,8 @@ def test_switched_off(word: str, jars: list[str]) -> None:
 
 def test_folder() -> None:
     assert archive_folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/singer-spark")
-    assert archive_folder({}) == Path.home() / ".cache" / "singer-spark"
+    for relative in ({}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "c"}):
+        assert archive_folder(relative) == Path.home() / ".cache" / "singer-spark"
     assert archive_folder({jvm.SWITCH: "/x/y", "XDG_CACHE_HOME": "/c"}) == Path("/x/y")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from pyspark.sql.types import LongType, StructType
 from shared.storage.access import NO_OPTIONS
 from shared.storage.owned_folders import process_owner
 from target_spark.destinations.lakes import run_files
+from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.run_files import LocalNoteFile, RemoteNoteFile
 from target_spark.replays import Note
 
@@ -50,6 +53,25 @@ def test_a_note_is_compared_with_the_table_without_spark(tmp_path: Path) -> None
     load.begin()
     assert load.recall() == frozenset(), "others have committed"
     load.destination._close()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    ("chosen", "state"),
+    [("", ".local/state"), ("relative/state", ".local/state"), ("{}/chosen", "chosen")],
+)
+def test_notes_of_a_catalog_lie_in_the_home_of_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: bool, chosen: str, state: str
+) -> None:
+    """Runs of one user by a login shell, cron or sudo find each other."""
+    homes = (str(tmp_path / "none"), str(tmp_path)) if missing else (str(tmp_path), "/another")
+    account = pwd.struct_passwd([*pwd.getpwuid(os.getuid())[:5], homes[0], "/bin/sh"])
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    monkeypatch.setenv("HOME", homes[1])
+    monkeypatch.setenv("XDG_STATE_HOME", chosen.format(tmp_path))
+    config = lake_config("delta", tmp_path, in_catalog=True)
+    folder = run_files.hidden_folder(config, Place("`lake`.`t`", "lake.t"))
+    assert Path(folder).parent == tmp_path / state / "singer-spark" / "notes"
 
 
 def test_a_note_ends_at_a_commit_to_delta_that_says_nothing_about_itself(tmp_path: Path) -> None:
