@@ -230,6 +230,20 @@ def _default(field: StructField) -> Column:
     return F.expr((field.metadata or {}).get(DEFAULT) or "NULL").cast(field.dataType)
 
 
+def refusing(frame: DataFrame, rules: Sequence[RowRule], deleted: str | None = None) -> DataFrame:
+    """Return rows that end what reads them if one breaks a rule that the format does not check.
+
+    Rows with a value in the column `deleted` only delete.
+    """
+    for rule in rules:
+        if rule.is_unchecked and rule.column in frame.columns:
+            holds = F.expr(rule.condition)
+            holds = holds if deleted is None else holds | F.col(quoted(deleted)).isNotNull()
+            refused = F.raise_error(F.lit(_reason(rule, None)))
+            frame = frame.where(F.when(holds, True).otherwise(refused))
+    return frame
+
+
 def appended(rows: TableFlush) -> DataFrame:
     """Return all rows of a flush, projected to the table's columns."""
     flush = rows.flush
@@ -252,6 +266,7 @@ def upserted(form: LakeFormat, rows: TableFlush, result: Keys | None) -> Committ
         newest = newest_rows(ordered, request.keys, [*request.order_by, ORDER])
         frame = project(newest, change.projection)
     plan = rows.merge_plan(ranges)
+    frame = refusing(frame, form.row_rules(rows.now), plan.deleted)
     with view_of(table.spark, frame) as view:
         form.execute(table, merge_sql(plan, table.name, view), rows.mark)
     return plan.result(form.changed_rows(table, rows.mark), count)

@@ -318,11 +318,13 @@ class RowRule:
         condition: SQL over the table's columns, true for each row that the table takes.
         reason: What is wrong with another row.
         column: The column at fault, or nothing.
+        is_unchecked: The format stores another row all the same, with another value.
     """
 
     condition: str
     reason: str
     column: str = ""
+    is_unchecked: bool = False
 
 
 def not_null_rules(struct: StructType, *, inside_null: bool) -> list[RowRule]:

@@ -237,7 +237,7 @@ class LakeWork:
         """Return the rows of all flushes as the table would store them."""
         settable = [replace(one, request=self.settable(now, one.request)) for one in flushes]
         engine, plan = spark_engine(self.form), self._plan_any
-        return engine.rows_of_run(table.spark, settable, plan, now.struct, now.names)
+        return engine.rows_of_run(table.spark, settable, plan, now)
 
     def view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""

@@ -33,6 +33,7 @@ from target_spark.destinations.lakes.flush_frames import (
     key_ranges,
     newest_rows,
     ordered_frame,
+    refusing,
 )
 from target_spark.destinations.lakes.lake_format import LakeFormat, TableFlush
 from target_spark.destinations.lakes.lake_sql import STEP, TARGET, near, versions_sql
@@ -185,7 +186,7 @@ def versioned(form: LakeFormat, rows: TableFlush, at: float) -> Committed:
     items = {item.target: item for item in change.projection}
     ordered = ordered_frame(table.spark, flush.parts, flush.write.struct)
     order = Projected(ORDER, ORDER, LongType())
-    frame = project(ordered, (*change.projection, order))
+    frame = refusing(project(ordered, (*change.projection, order)), form.row_rules(rows.now))
     partitions = rows.now.partitions
     result = part_keys(flush.parts, [items[key] for key in columns.keys], partitions)
     ranges, _ = result or key_ranges(frame, columns.keys, partitions)

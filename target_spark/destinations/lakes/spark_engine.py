@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
 from shared.formats.arrow_types import as_nullable
@@ -25,6 +26,7 @@ from target_spark.destinations.lakes.flush_frames import (
     newest_rows,
     ordered_frame,
     refused_rows,
+    refusing,
     upserted,
 )
 from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, TableEngine, TableFlush
@@ -58,8 +60,9 @@ class SparkEngine(TableEngine):
 
     def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
         form, table, flush, request = self.form, rows.table, rows.flush, rows.request
+        rules = form.row_rules(rows.now)
         if flush.write.row_origin is not None:
-            refused = refused_rows(rows, form.row_rules(rows.now))
+            refused = refused_rows(rows, rules)
             if refused:
                 raise RefusedByStoreError(refused[0].reason, refused)
         before = rows.now.size
@@ -69,7 +72,7 @@ class SparkEngine(TableEngine):
                 return versioned(form, rows, at=time.time())
             if request.is_upsert:
                 return upserted(form, rows, keys)
-            form.append(table, appended(rows), rows.mark, base)
+            form.append(table, refusing(appended(rows), rules), rows.mark, base)
             return Committed(form.changed_rows(table, rows.mark))
 
     def exchange(self, *_: Any) -> None:
@@ -107,8 +110,10 @@ class SparkEngine(TableEngine):
         """
         change = whole_change([flush.request for flush in flushes], plan, names)
         request = replace(flushes[-1].request, struct=_stream_of(change))
-        struct = struct_of_columns(change.create or ())
-        frame = self.rows_of_run(table.spark, flushes, plan, struct, change.mapping)
+        struct, names = struct_of_columns(change.create or ()), change.mapping
+        partitions = tuple(names.get(name, name) for name in request.layout.partition_by)
+        whole = LakeTable(struct, names, partitions)
+        frame = self.rows_of_run(table.spark, flushes, plan, whole)
         return frame, change, request
 
     def rows_of_run(
@@ -116,15 +121,15 @@ class SparkEngine(TableEngine):
         spark: SparkSession,
         flushes: Sequence[Flush],
         plan: Planner,
-        table: StructType,
-        names: Mapping[str, str],
+        table: LakeTable,
     ) -> DataFrame:
         """Return the rows of a whole run with a table's columns; with keys, the newest of each.
 
-        The columns of the table can hold all rows; `names` are those of the stream there.
+        The columns of the table can hold all rows.
         """
+        names, rules = table.names, self.form.row_rules(table)
         loosened = StructType(
-            [StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in table]
+            [StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in table.struct]
         )
         last = flushes[-1].request
         order = (Projected(ORDER, ORDER, LongType()),) if last.keys else ()
@@ -144,13 +149,13 @@ class SparkEngine(TableEngine):
             before += len(parts)
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         if not last.keys:
-            return frame
+            return refusing(frame, rules)
         keys = [names.get(key, key) for key in last.keys]
         frame = newest_rows(frame, keys, [ORDER]).drop(ORDER)
         deleted = names.get(DELETED_AT, DELETED_AT)
-        if last.hard_delete and deleted in table.names:
-            frame = frame.where(frame[quoted(deleted)].isNull())
-        return frame
+        if not last.hard_delete or deleted not in table.struct.names:
+            return refusing(frame, rules)
+        return refusing(frame, rules, deleted).where(F.col(quoted(deleted)).isNull())
 
     def recast(
         self, table: TableHandle, now: LakeTable, change: TableChange

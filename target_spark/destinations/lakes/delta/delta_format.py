@@ -118,6 +118,7 @@ class DeltaFormat(LakeFormat):
         r"CHECK constraint \S+(?=(?s:.*) violated by row)"
         r"|NOT NULL constraint violated for column: \S+|exceeds char/varchar type length limitation"
         r"|NULL value appeared in non-nullable field:\s+\S+"
+        r"|column '[^\n]*: an empty value would become null[^)]*\)"
     )
 
     def __init__(

@@ -45,8 +45,16 @@ _FEATURES = {"delta.feature.generatedColumns", "delta.feature.identityColumns"}
 _FIRST_COMPUTING, _FEATURE_WRITER = 4, 7
 
 
+EMPTY = (
+    "an empty value would become null, as Delta partitions the table by the column (send null or "
+    "another value, or load into a table without this partition)"
+)
+
+
 def delta_rules(now: LakeTable) -> Iterator[RowRule]:
-    """Yield the rules of a table beside NOT NULL: CHECK constraints, invariants, lengths."""
+    """Yield the rules of a table beside NOT NULL: CHECK constraints, invariants, lengths, and that
+    partition columns hold no empty value, as Delta has null for it.
+    """
     for name, text in now.properties.items():
         if name.startswith(_CONSTRAINT):
             yield _condition(f"CHECK constraint '{name[len(_CONSTRAINT) :]}'", text)
@@ -63,6 +71,11 @@ def delta_rules(now: LakeTable) -> Iterator[RowRule]:
                 f"the value is too long for its column (type {metadata[_LENGTH]})",
                 field.name,
             )
+        may_be_empty = isinstance(field.dataType, (T.StringType, T.BinaryType))
+        if may_be_empty and field.name in now.partitions:
+            column = quoted(field.name)
+            condition = f"({column} IS NULL OR length({column}) > 0)"
+            yield RowRule(condition, EMPTY, field.name, is_unchecked=True)
 
 
 def _condition(name: str, text: str) -> RowRule:

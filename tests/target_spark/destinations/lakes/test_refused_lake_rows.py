@@ -34,11 +34,13 @@ RULES = {
                        "property 'v': the column does not take null"),
     "delta length": ("delta", "v VARCHAR(3)", [], SECRET,
                      "property 'v': the value is too long for its column (type varchar(3))"),
+    "delta partition": ("delta PARTITIONED BY (v)", "v STRING", [], "",
+                        "property 'v': an empty value would become null, as Delta partitions"),
     "iceberg not null": ("iceberg", "v STRING NOT NULL", [], None,
                          "property 'v': the column does not take null"),
 }  # fmt: skip
 
-BY_SPARK = ("delta check", "iceberg not null")
+BY_SPARK = ("delta check", "delta partition", "iceberg not null")
 
 
 def messages(*values: Any, kind: Any = NULLABLE, keys: tuple[str, ...] = ()) -> list[Any]:
@@ -88,7 +90,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., list[An
 
 
 def created(make: Make, form: str, columns: str, after: list[str] | tuple[str, ...] = ()) -> Load:
-    load = make(form, "id long")
+    load = make(form.partition(" ")[0], "id long")
     load.sql(f"CREATE TABLE {{t}} (id BIGINT, {columns}) USING {form}")
     for action in after:
         load.sql(f"ALTER TABLE {{t}} {action}")
@@ -115,7 +117,7 @@ def test_a_refused_row_is_left_out(
 
 @pytest.mark.parametrize(
     "rule",
-    ["delta check", pytest.param("delta not null", marks=pytest.mark.slow), "iceberg not null"],
+    [*BY_SPARK, pytest.param("delta not null", marks=pytest.mark.slow)],
 )
 def test_rows_and_state_before_a_refused_row_go_out(
     any_load: Make, run: Callable[..., Any], rule: str
@@ -141,7 +143,7 @@ def test_dead_letters_keep_the_record(
     assert (letter["record"], letter["_sdc_error"]["line"]) == ({"id": 2, "v": SECRET}, 4)
 
 
-@pytest.mark.parametrize("rule", ["delta check", "delta not null", "iceberg not null"])
+@pytest.mark.parametrize("rule", [*BY_SPARK, "delta not null"])
 def test_refused_rows_of_an_upsert(any_load: Make, run: Callable[..., Any], rule: str) -> None:
     form, columns, after, bad, _ = RULES[rule]
     load = created(any_load, form, columns, after)
@@ -179,14 +181,41 @@ def test_fields_inside_of_columns(
     assert "line 4: rejected: property 'v': the column does not take null" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ("delta check", "CHECK constraint short$"),
+        ("delta partition", r"column 'v': an empty value would .*partition\)$"),
+    ],
+)
 def test_an_overwrite_that_a_table_refuses_changes_nothing(
-    any_load: Make, run: Callable[..., Any]
+    any_load: Make, run: Callable[..., Any], rule: str, reason: str
 ) -> None:
-    load = created(any_load, *RULES["delta check"][:3])
+    load = created(any_load, *RULES[rule][:3])
     load.sql("INSERT INTO {t} VALUES (7, 'old')")
-    with pytest.raises(RecordError, match=r"breaks a rule of the table: CHECK constraint short$"):
-        run(load, messages("a", SECRET), load_method="overwrite")
+    with pytest.raises(RecordError, match=f"breaks a rule of the table: {reason}"):
+        run(load, messages("a", RULES[rule][3]), load_method="overwrite")
     assert load.rows() == [(7, "old")]
+
+
+@pytest.mark.parametrize(
+    ("lake", "method"),
+    [("delta", "upsert"), ("delta", "history"), ("delta", "overwrite"), ("iceberg", "upsert")],
+)
+def test_empty_texts_in_a_key_that_partitions_the_table(
+    any_load: Make, run: Callable[..., Any], lake: str, method: str
+) -> None:
+    load = any_load(lake, "id long")
+    lines = messages("DE", "", keys=("id", "v"))
+    lines[0]["schema"]["properties"]["v"] = {"type": "string"}
+    if lake == "delta":
+        deletion = {"id": 2, "v": "", "_sdc_deleted_at": "2026-01-01T00:00:00Z"}
+        lines.insert(4, {**lines[3], "record": deletion})
+    settings = {"hard_delete": method != "history", "add_record_metadata": True}
+    for _ in range(2):
+        more = {**settings, "load_method": method, "partition_by": ["v"]}
+        assert run(load, lines, failure=LEAVE_OUT, **more) == [2]
+    assert load.rows("id", "v") == [(1, "DE"), *([] if lake == "delta" else [(2, "")])]
 
 
 COMPUTED = (

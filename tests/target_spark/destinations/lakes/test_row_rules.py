@@ -75,15 +75,16 @@ def field(name: str, **metadata: Any) -> T.StructField:
 def test_rules_of_delta() -> None:
     invariant = {"delta.invariants": json.dumps({"expression": {"expression": "v > 'a'"}})}
     length = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
-    struct = T.StructType([field("v", **invariant), field("w", **length), field("x")])
+    day = T.StructField("day", T.DateType())
+    struct = T.StructType([field("v", **invariant), field("w", **length), field("x"), day])
     properties = {"delta.constraints.pos": "x > 0", "theirs": "y"}
-    actual = [
-        (rule.condition, rule.column) for rule in delta_rules(LakeTable(struct, {}, (), properties))
-    ]
+    table = LakeTable(struct, {}, ("x", "day"), properties)
+    actual = [(rule.condition, rule.column, rule.is_unchecked) for rule in delta_rules(table)]
     assert actual == [
-        ("(x > 0)", ""),
-        ("(v > 'a')", ""),
-        ("(`w` IS NULL OR length(`w`) <= 3)", "w"),
+        ("(x > 0)", "", False),
+        ("(v > 'a')", "", False),
+        ("(`w` IS NULL OR length(`w`) <= 3)", "w", False),
+        ("(`x` IS NULL OR length(`x`) > 0)", "x", True),
     ]
 
 
