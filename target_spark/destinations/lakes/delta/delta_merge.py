@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -605,7 +606,9 @@ _INTERVAL = "delta.checkpointInterval"
 
 def _add_checkpoint(table: Path, version: int, now: LakeTable) -> None:
     """Add a checkpoint, of which the table has one for some commits; it is complete without it."""
-    if version % int(now.properties.get(_INTERVAL, "10")):
+    interval = now.properties.get(_INTERVAL, "")
+    # Writers may have set any text: as without one, by the default.
+    if version % (int(interval) if re.fullmatch("0*[1-9][0-9]*", interval) else 10):
         return
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415

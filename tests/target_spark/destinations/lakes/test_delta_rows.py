@@ -444,10 +444,11 @@ def test_rows_that_threads_cannot_number_are_left_to_spark(
     assert merge_row(folder, part, "a", 1) == 1
 
 
-def test_checkpoints_follow_merges_that_were_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interval", ["5", "0", "often"])
+def test_checkpoints_follow_merges_that_were_checked(tmp_path: Path, interval: str) -> None:
     folder, part = tmp_path / "t", tmp_path / "part.parquet"
     table = pa.table({"id": ["a"], "v": ["a"]})
-    write_deltalake(folder, table, configuration={"delta.checkpointInterval": "5"})
+    write_deltalake(folder, table, configuration={"delta.checkpointInterval": interval})
     for version in range(1, 13):
         assert merge_row(folder, part, f"k{version % 4}", version) == 1
     assert merge_row(folder, part, "k1", 12) is None
