@@ -584,9 +584,13 @@ def own_session(spark: SparkSession, config: TargetConfig, conf: Mapping[str, st
         own = spark.newSession()
     except (AttributeError, NotImplementedError):  # Spark Connect
         own = spark
-    for name, value in {**storage_conf(config), **conf}.items():
+    for name, value in {**storage_conf(config), **_LITERALS, **conf}.items():
         own.conf.set(name, value)
     return own
+
+
+_LITERALS = {"spark.sql.parser.escapedStringLiterals": "false"}
+"""Statements have the escapes of `lake_sql.text_literal`, whatever `spark.conf` says."""
 
 
 def storage_conf(config: TargetConfig) -> dict[str, str]:

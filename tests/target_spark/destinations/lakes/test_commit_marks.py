@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -27,10 +28,12 @@ from target_spark.destinations.lakes.lake_table import (
     ACTIVATION,
     Mark,
     held_part,
+    own_session,
     read_mark,
     run_of,
 )
 from target_spark.replays import Note
+from target_spark.run_settings import TargetConfig
 
 words = st.text(max_size=30)
 given_words = st.none() | words.filter(bool)
@@ -187,6 +190,15 @@ def test_literals_are_exact_or_not_made() -> None:
     assert literal(at) == "TIMESTAMP'2024-02-29 01:02:03.000004+00:00'"
     for value in (1.5, b"x", None, dt.datetime(2024, 1, 1), "x" * 5000, Decimal("NaN")):
         assert literal(value) is None
+
+
+def test_sessions_read_literals_with_their_escapes() -> None:
+    session = SimpleNamespace(
+        conf=SimpleNamespace(set=lambda name, value: conf.update({name: value}))
+    )
+    conf = {"spark.sql.parser.escapedStringLiterals": "true"}
+    own_session(session, TargetConfig(), {"more": "x"})  # type: ignore[arg-type]
+    assert conf == {"spark.sql.parser.escapedStringLiterals": "false", "more": "x"}
 
 
 def test_texts_and_names_cannot_leave_their_quotes() -> None:
