@@ -265,7 +265,7 @@ def upserted(form: LakeFormat, rows: TableFlush, result: Keys | None) -> Committ
         ordered = ordered_frame(table.spark, flush.parts, flush.write.struct)
         newest = newest_rows(ordered, request.keys, [*request.order_by, ORDER])
         frame = project(newest, change.projection)
-    plan = rows.merge_plan(ranges)
+    plan = rows.merge_plan(form.searched(ranges))
     frame = refusing(frame, form.row_rules(rows.now), plan.deleted)
     with view_of(table.spark, frame) as view:
         form.execute(table, merge_sql(plan, table.name, view), rows.mark)

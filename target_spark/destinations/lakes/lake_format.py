@@ -165,6 +165,10 @@ class LakeFormat(TableAccess):
     refusals: re.Pattern[str]
     conf: Mapping[str, str]
 
+    def searched(self, ranges: tuple[KeyRange, ...]) -> tuple[KeyRange, ...]:
+        """Return the ranges of keys by which a MERGE may leave out files of the table."""
+        return ranges
+
     def light(self, size: int | None) -> Mapping[str, str]:  # noqa: ARG002
         """Return the session's conf while few bytes are written, which takes Spark long to plan.
 

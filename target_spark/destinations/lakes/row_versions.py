@@ -189,7 +189,7 @@ def versioned(form: LakeFormat, rows: TableFlush, at: float) -> Committed:
     frame = refusing(project(ordered, (*change.projection, order)), form.row_rules(rows.now))
     partitions = rows.now.partitions
     result = part_keys(flush.parts, [items[key] for key in columns.keys], partitions)
-    ranges, _ = result or key_ranges(frame, columns.keys, partitions)
+    ranges = form.searched((result or key_ranges(frame, columns.keys, partitions))[0])
     stored = table.rows.alias(TARGET).where(near(ranges) or "true")
     names = columns.valid_to, columns.is_current
     with view_of(table.spark, version_steps(frame, stored, columns, at)) as view:

@@ -45,7 +45,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat
-from target_spark.destinations.lakes.lake_sql import set_properties, text_literal
+from target_spark.destinations.lakes.lake_sql import KeyRange, set_properties, text_literal
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
     LostCommit,
@@ -102,6 +102,9 @@ def iceberg_destination(config: TargetConfig, tools: Tools) -> LakeDestination:
     return LakeDestination(IcebergFormat(config, branch), config, tools.spark)
 
 
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
 class IcebergFormat(LakeFormat):
     """See `LakeFormat`.
 
@@ -140,6 +143,15 @@ class IcebergFormat(LakeFormat):
             if _NOT_THERE.search(str(error)):
                 return None
             raise
+
+    def searched(self, ranges: tuple[KeyRange, ...]) -> tuple[KeyRange, ...]:
+        """See `LakeFormat`. Spark shows a UUID as text, but files have bounds in another order."""
+        return tuple(
+            replace(one, first=None, last=None)
+            if all(_UUID.fullmatch(str(end)) for end in (one.first, one.last))
+            else one
+            for one in ranges
+        )
 
     def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
         needed = new_properties(change, now.properties)
