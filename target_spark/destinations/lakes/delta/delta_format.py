@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.engine.engine import SPARK, Spark
+from shared.errors import SettingsError, Where
 from shared.settings.texts import quoted
 from shared.spark.conf import NO_CODE
 from shared.spark.connect import executors_share_disk
@@ -36,6 +37,7 @@ from target_spark.destinations.lakes.delta.delta_log import (
     logged_struct,
     may_compute,
     needed_properties,
+    padded_columns,
     table_clauses,
     with_column_defaults,
 )
@@ -204,6 +206,15 @@ class DeltaFormat(LakeFormat):
     def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
         """See `LakeFormat`. The first widened column makes a feature necessary to read a table."""
         can = super().capabilities(now, request)
+        padded = padded_columns(now.struct)
+        keys = [name for name in request.keys if now.names.get(name, name) in padded]
+        if keys and request.method in {"upsert", "history"}:
+            raise SettingsError(
+                f"the key '{keys[0]}' is a column of the type CHAR in the table "
+                f"{self.place(request.name).shown}, whose values Delta cannot compare in a MERGE",
+                where=Where(stream=request.stream),
+                hint="make it VARCHAR or STRING, or load the stream into another table",
+            )
         widens = now.properties.get(TYPE_WIDENING, "").lower() == "true"
         return can if widens or not can.is_theirs else replace(can, widen=Capabilities.widen)
 

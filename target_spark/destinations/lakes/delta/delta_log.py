@@ -78,6 +78,12 @@ def delta_rules(now: LakeTable) -> Iterator[RowRule]:
             yield RowRule(condition, EMPTY, field.name, is_unchecked=True)
 
 
+def padded_columns(struct: StructType) -> frozenset[str]:
+    """Return the columns of the type CHAR, which Spark pads as it reads them."""
+    texts = {field.name: (field.metadata or {}).get(_LENGTH, "") for field in struct}
+    return frozenset(name for name, text in texts.items() if text.startswith("char"))
+
+
 def _condition(name: str, text: str) -> RowRule:
     return RowRule(f"({text})", f"the row does not fit a condition of the table: {name} ({text})")
 

@@ -12,7 +12,7 @@ import pytest
 from case_matrix import matrix, with_slow
 from lake_loads import Load, struct
 
-from shared.errors import SingerSparkError
+from shared.errors import SettingsError, SingerSparkError
 from target_spark.core.load_plans import SchemaContract
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import IcebergTransaction
 
@@ -180,6 +180,14 @@ def test_uuids_and_defaults_of_iceberg(iceberg_load: Make, method: str) -> None:
         load.load([{"id": key, "v": value} for key in IDS])
     load.end()
     assert load.rows("id", "v", "n", "r") == [(key, "b", 5, "DE") for key in IDS]
+
+
+@pytest.mark.parametrize("method", ["upsert", "history"])
+def test_a_key_that_delta_pads(delta_load: Make, method: str) -> None:
+    load = delta_load("id string, v string", method=method, keys=("id",))
+    load.sql("CREATE TABLE {t} (id CHAR(5), v STRING) USING delta")
+    with pytest.raises(SettingsError, match="the key 'id' is a column of the type CHAR"):
+        load.load([{"id": "a", "v": "b"}])
 
 
 @with_slow("lake", ["delta"], ["iceberg"], indirect=True)
