@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -19,13 +19,19 @@ class RegistryServer:
     Args:
         subjects: For each its versions, the oldest first: their ids and Avro schemas.
         needs_login: Whether it asks for user and password.
+        deleted: Numbers of versions, counted from 1, that are shown only if a request wants them.
     """
 
     def __init__(
-        self, subjects: Mapping[str, Sequence[tuple[int, Any]]], *, needs_login: bool = False
+        self,
+        subjects: Mapping[str, Sequence[tuple[int, Any]]],
+        *,
+        needs_login: bool = False,
+        deleted: Collection[int] = (),
     ) -> None:
         registry = self
         self.subjects = subjects
+        self.deleted = deleted
         self.needs_login = needs_login
 
         class Handler(BaseHTTPRequestHandler):
@@ -55,8 +61,12 @@ class RegistryServer:
         versions = self.subjects.get(subject)
         if (kind, what) != ("subjects", "versions") or versions is None:
             return 404, {"error_code": 40401}
+        hidden = () if urlsplit(path).query == "deleted=true" else self.deleted
+        numbers = [number for number in range(1, len(versions) + 1) if number not in hidden]
+        if not (numbers if not rest else int(rest[0]) in numbers):
+            return 404, {"error_code": 40401}
         if not rest:
-            return 200, list(range(1, len(versions) + 1))
+            return 200, numbers
         number, schema = versions[int(rest[0]) - 1]
         if isinstance(schema, str):
             return 200, {"id": number, "schema": schema, "schemaType": "PROTOBUF"}

@@ -55,23 +55,27 @@ class SchemaRegistry:
         self._headers = {"Authorization": f"Basic {token}"} if login else {}
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
-        """Return every version of a subject, the oldest first.
+        """Return every version of a subject, the newest that is not deleted last.
 
-        Messages may still name deleted ones.
+        Deleted ones are there only for messages that name them.
 
         Raises:
             SourceError: The registry cannot be reached, lacks the subject, or it is not Avro.
         """
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        numbers = sorted(self._get(f"{path}?deleted=true", subject))
-        versions = [self._get(f"{path}/{number}?deleted=true", subject) for number in numbers]
-        for version in versions:
+        in_use = {*self._get(path, subject)}
+        versions = []
+        numbers = self._get(f"{path}?deleted=true", subject)
+        for number in sorted(numbers, key=lambda number: (number in in_use, number)):
+            version = self._get(f"{path}/{number}?deleted=true", subject)
             kind = version.get("schemaType", "AVRO")
-            if kind != "AVRO":
+            if kind == "AVRO" and not version.get("references"):
+                versions.append(RegisteredSchema(int(version["id"]), str(version["schema"])))
+            elif number in in_use and kind != "AVRO":
                 raise self._error(f"subject '{subject}' has a schema of type {kind}, not AVRO")
-            if version.get("references"):
+            elif number in in_use:
                 raise self._error(f"a schema of subject '{subject}' refers to other subjects")
-        return tuple(RegisteredSchema(int(one["id"]), str(one["schema"])) for one in versions)
+        return tuple(versions)
 
     def _get(self, path: str, subject: str) -> Any:
         # The settings allow only http and https.
@@ -81,8 +85,8 @@ class SchemaRegistry:
                 return json.load(answer)
         except HTTPError as error:
             if error.code == _NOT_FOUND:
-                text = f"it has no subject '{subject}'; set 'value_subject' or 'key_subject'"
-                raise self._error(text) from error
+                text = f"it has no subject '{subject}', or only deleted versions of it"
+                raise self._error(f"{text}; set 'value_subject' or 'key_subject'") from error
             passes = error.code in _BUSY
             raise self._error(f"it answers {error.code} {error.reason}", passes=passes) from error
         except InvalidURL as error:  # Its text may hold the password.
@@ -109,7 +113,7 @@ class MessagePart:
         name: `key` or `value`: its column in messages, and in records if it has no fields.
         form: `text`, `json` or `avro`.
         dtype: Type of what it holds.
-        schemas: Versions of the Avro schema, the newest last.
+        schemas: Versions of the Avro schema, as `SchemaRegistry.versions` returns them.
         has_payload: Whether JSON may hold it as `payload`, beside its schema.
     """
 

@@ -6,10 +6,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from registry_server import RegistryServer
 
 from shared.errors import InvalidSettingsError, SourceError
 from tap_spark.config import tap_config
 from tap_spark.sources.kafka import kafka_source
+from tap_spark.sources.kafka.message_columns import SchemaRegistry
 from tap_spark.sources.kafka.topic_offsets import OffsetRange, TopicFacts
 
 CONNECTION = {"name": "events", "brokers": "kafka:9092"}
@@ -86,3 +88,14 @@ def test_a_bookmark_is_read_although_the_first_messages_have_expired(
     assert source._planned(Mock(), plan)[1] == OffsetRange({0: 800}, {0: 900})
     with pytest.raises(SourceError, match="partition 0 has the offsets 500 to 900, not 100"):
         source._planned(Mock(), Mock(bookmark={}))
+
+
+def test_deleted_versions_of_a_subject_are_never_the_newest() -> None:
+    proto = "syntax = 'proto3';"
+    schemas: list[Any] = [{"type": "long"}, {"type": "int"}, proto, ["long"], ["int"]]
+    with RegistryServer({"s": [*enumerate(schemas, 10)]}, deleted={2, 3, 5}) as registry:
+        versions = SchemaRegistry(registry.url).versions("s")
+        assert [version.number for version in versions] == [11, 14, 10, 13]
+        registry.deleted = range(1, 6)
+        with pytest.raises(SourceError, match="or only deleted versions of it"):
+            SchemaRegistry(registry.url).versions("s")
