@@ -107,6 +107,12 @@ class DriverFiles:
     ) -> DriverRows | None:
         """See `DriverSource.read_on_driver`."""
         self._incremental = plan.method is Method.INCREMENTAL
+        urls = [path for path in self.stream.paths if local_path(path) is None]
+        if urls and len(self.stream.paths) > 1:
+            # As Spark and paths on the disk do: the rows of the other paths are not the whole.
+            for url in urls:
+                if paths.leads_nowhere(url):
+                    raise self._without_files(url)
         if form is None or not self.weight or plan.resume is Resume.REPLICATION_KEY:
             return None
         read_at = datetime.now(timezone.utc)
@@ -164,8 +170,11 @@ class DriverFiles:
             empty = next((path for path in self.paths if self._is_empty(path)), None)
             if empty is None:
                 raise
-            hint = "check 'path'; names with '.' or '_' at the start do not count"
-            raise self.error("no file matches the path", hint, shown(empty)) from error
+            raise self._without_files(empty) from error
+
+    def _without_files(self, path: str) -> SourceError:
+        hint = "check 'path'; names with '.' or '_' at the start do not count"
+        return self.error("no file matches the path", hint, shown(path))
 
     def _is_empty(self, path: str) -> bool:
         try:

@@ -215,6 +215,17 @@ def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
     return [files[url] for url in sorted(files)]
 
 
+def leads_nowhere(url: str) -> bool:
+    """Return whether nothing in a remote storage has the URL, not even an empty folder.
+
+    If the storage does not say, it is False: Spark may have credentials of its own.
+    """
+    with suppress(OSError), failures(url):
+        filesystem, inside = remote(re.sub(r"^s3[an]://", "s3://", url))
+        return not any(filesystem.glob(_python_pattern(one)) for one in expanded(inside))
+    return False
+
+
 def is_compressed(url: str) -> bool:
     """Return whether Spark decompresses a file, which depends on its name."""
     return url.lower().endswith(COMPRESSED)

@@ -145,6 +145,23 @@ def test_small_files_of_a_remote_storage(tmp_path: Path, kind: str, method: str)
     assert record["record"] == {"id": 1, "name": "a"}
 
 
+@pytest.mark.parametrize("missing", ["gone.csv", "gone/", "gone*.csv", "http://127.0.0.1:9/a.csv"])
+def test_each_of_several_remote_paths_has_files(tmp_path: Path, missing: str) -> None:
+    """The rows of the others would replace the whole table; later files of a path are new rows."""
+    folder = f"memory://{tmp_path.name}"
+    filesystem, _ = remote(folder)
+    filesystem.pipe_file(f"{folder}/data.csv", FILES["csv"])
+    filesystem.makedirs(f"{folder}/empty")
+    wrong = missing if "://" in missing else f"{folder}/{missing}"
+    paths = [f"{folder}/data.csv", f"{folder}/d*.csv", f"{folder}/empty"]
+    stream = {"name": "s", "format": "csv", "path": [*paths, wrong]}
+    with pytest.raises(SourceError, match=r"'s', file .*/(gone|a).*: no file matches the path"):
+        run(tmp_path, {"streams": [stream]})
+    for accepted in ({"replication_method": "INCREMENTAL"}, {"path": paths}):
+        messages = run(tmp_path, {"streams": [{**stream, **accepted}]})
+        assert len(of_type("RECORD", messages)) == 1
+
+
 def test_spark_reads_what_this_program_cannot_reach_or_what_is_many(tmp_path: Path) -> None:
     folder = f"memory://{tmp_path.name}"
     for number in range(driver_files.MOST_REMOTE_FILES + 1):
