@@ -30,9 +30,14 @@ from target_spark.destinations.databases.statements import KEY_COMMENT, LoadSql
 from target_spark.tables.table_changes import Capabilities, NameRules
 
 _SESSION = (
-    "SET TIME ZONE 'UTC'; SET datestyle = 'ISO'; SET extra_float_digits = 1; "
+    # Texts are read and written alike for every role.
+    "SET TIME ZONE 'UTC'; SET datestyle = 'ISO, MDY'; SET intervalstyle = 'postgres'; "
+    "SET bytea_output = 'hex'; SET array_nulls = on; SET extra_float_digits = 1; "
     "SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = 0; "
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'; "
+    # STATE follows what is durable, and a lock lets see what its last holder has committed.
+    "SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'synchronous_commit' "
+    "AND setting = 'off'; SET default_transaction_isolation = 'read committed'; "
     # Operators of extensions, such as citext's `=`: without them, the server compares texts.
     "SELECT set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), "
     "CASE WHEN current_schema() IS NULL THEN 'public' END, string_agg(DISTINCT "
