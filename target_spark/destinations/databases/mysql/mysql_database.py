@@ -39,7 +39,9 @@ from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.tables.table_changes import Capabilities, NameRules
 
 _SESSION = (
-    "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+    "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,"
+    # Else the server replaces 0 by a new number.
+    "NO_AUTO_VALUE_ON_ZERO', "
     "transaction_isolation = 'READ-COMMITTED', "
     # Idle sessions hold locks of the run.
     "wait_timeout = 604800"
