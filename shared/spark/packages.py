@@ -455,10 +455,12 @@ def only_resolver(conf: Mapping[str, str]) -> Iterator[None]:
     Args:
         conf: Configuration of Spark; `spark.jars.ivy` is another folder.
     """
-    folder = Path(conf.get("spark.jars.ivy") or f"{account_home()}/.ivy2")
+    own = conf.get("spark.jars.ivy")
+    folder = Path(own or f"{account_home()}/.ivy2")
     with ExitStack() as stack:
         with suppress(OSError):  # it works without
-            folder.mkdir(parents=True, exist_ok=True)
+            # A home that is missing stays so: Java takes another one then.
+            folder.mkdir(parents=own is not None, exist_ok=True)
             lock = folder / "singer-spark.lock"
             handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             stack.callback(os.close, handle)

@@ -42,3 +42,4 @@ def test_spark_needs_no_account(tmp_path: Path) -> None:
     [file] = (tmp_path / "lake/s/data").glob("*.parquet")
     assert pq.read_table(file)["id"].to_pylist() == [1]
     assert not list(tmp_path.glob("?"))
+    assert not Path("/nonexistent").exists()

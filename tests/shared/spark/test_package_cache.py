@@ -182,9 +182,9 @@ def test_a_user_without_a_name_needs_no_lock(
         raise KeyError
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("HOME", str(tmp_path / "missing"))
     assert conf_of(CONF, environ) == CONF
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.fixture
