@@ -351,12 +351,9 @@ def as_asked(plan: StreamPlan, options: RunOptions) -> StreamPlan:
     """
     if options.backfill is not None:
         plan = _backfilled(plan, options.backfill)
-    if options.reads_all:
-        return plan
     # Rows of a trial keep their version, without ACTIVATE_VERSION: the next complete run removes
     # them, as those of a run that failed. No target may remove rows whose keys were not sent.
-    version = plan.version if options.backfill is None else None
-    return replace(plan, version=version, runs_since_keys=None)
+    return plan if options.reads_all else replace(plan, runs_since_keys=None)
 
 
 def _backfilled(plan: StreamPlan, backfill: StreamRange) -> StreamPlan:
@@ -377,7 +374,7 @@ def _backfilled(plan: StreamPlan, backfill: StreamRange) -> StreamPlan:
             f"--from {backfill.start} is not below --to {backfill.end}",
             where=Where(stream=plan.tap_stream_id),
         )
-    return replace(plan, start_value=low, end_value=high, null_keys=False)
+    return replace(plan, start_value=low, end_value=high, null_keys=False, version=None)
 
 
 def _is_chosen(name: str, options: RunOptions) -> bool:

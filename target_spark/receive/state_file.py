@@ -124,8 +124,11 @@ class StateFile:
         if in_pipe and self._path.exists():
             seconds = now - self._path.stat().st_mtime
             if seconds < -_CLOCK_SECONDS:
-                _log.warning("%s: its time lies in the future (was the clock set back?): whether "
-                             "another run has changed it is not known", self._where)  # fmt: skip
+                _log.warning(
+                    "%s: its time lies in the future (was the clock set back?): whether another "
+                    "run has changed it is not known",
+                    self._where,
+                )
             elif seconds < _seconds_since_start() - _SECONDS_TO_READ:
                 raise self._other_run("changed since this run began, by another run?")
 

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 FileSystem = Any
 """An fsspec file system."""
+_S3 = re.compile("s3[an]?://")
 DEEP = "**"
 """Folders at any depth; to Spark, those of one level."""
 _BRACES = re.compile(r"(?<!\\)\{((?:[^{}\\]|\\.)*)\}")
@@ -221,7 +222,7 @@ def leads_nowhere(url: str) -> bool:
     If the storage does not say, it is False: Spark may have credentials of its own.
     """
     with suppress(OSError), failures(url):
-        filesystem, inside = remote(re.sub(r"^s3[an]://", "s3://", url))
+        filesystem, inside = _storage(url)
         return not any(filesystem.glob(_python_pattern(one)) for one in expanded(inside))
     return False
 
@@ -277,13 +278,17 @@ def _check_name(path: Path) -> None:
         raise SourceError(text, where=Where(file=name), hint="rename the file") from None
 
 
+def _storage(url: str) -> tuple[FileSystem, str]:
+    """Return the remote storage of a URL and its name there; Spark has other names of S3."""
+    return remote(_S3.sub("s3://", url))
+
+
 def _listed(path: str) -> list[ListedFile]:
     try:
         with failures(path):
-            url = re.sub(r"^s3[an]://", "s3://", path)
-            filesystem, inside = remote(url)
+            filesystem, inside = _storage(path)
             files = list(_remote_files(path, filesystem, inside))
-            if not files and url.startswith("s3://"):
+            if not files and _S3.match(path):
                 # A pattern in a bucket that does not exist only matches nothing.
                 with suppress(PermissionError):
                     bucket = filesystem.split_path(inside)[0]

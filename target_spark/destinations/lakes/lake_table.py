@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from shared.errors import DestinationError, Pauses, SingerSparkError, Where, repeated
 from shared.settings.texts import quoted
@@ -50,6 +50,21 @@ if TYPE_CHECKING:
 
 DEFAULT = "CURRENT_DEFAULT"
 """Metadata of a column: SQL of the value that rows without the column get."""
+GENERATED, IDENTITY = "delta.generationExpression", "delta.identity.start"
+"""Metadata of columns that Delta computes."""
+
+
+def with_column_defaults(struct: StructType) -> StructType:
+    """Return columns with the metadata `default` if rows may omit them."""
+    columns = []
+    for column in struct:
+        metadata = dict(column.metadata or {})
+        if GENERATED in metadata:
+            metadata[DEFAULT] = metadata[GENERATED]
+        if DEFAULT in metadata or IDENTITY in metadata:
+            metadata["default"] = True
+        columns.append(StructField(column.name, column.dataType, column.nullable, metadata))
+    return StructType(columns)
 
 
 @dataclass(frozen=True)
@@ -575,6 +590,10 @@ BY_CASE = {"spark.sql.caseSensitive": "true"}
 """Configuration to read parts whose columns or fields `differs_by_case`."""
 
 
+_LITERALS = {"spark.sql.parser.escapedStringLiterals": "false"}
+"""Statements have the escapes of `lake_sql.text_literal`, whatever `spark.conf` says."""
+
+
 def own_session(spark: SparkSession, config: TargetConfig, conf: Mapping[str, str]) -> SparkSession:
     """Return a session with its own configuration, or the same one if that is not possible.
 
@@ -587,10 +606,6 @@ def own_session(spark: SparkSession, config: TargetConfig, conf: Mapping[str, st
     for name, value in {**storage_conf(config), **_LITERALS, **conf}.items():
         own.conf.set(name, value)
     return own
-
-
-_LITERALS = {"spark.sql.parser.escapedStringLiterals": "false"}
-"""Statements have the escapes of `lake_sql.text_literal`, whatever `spark.conf` says."""
 
 
 def storage_conf(config: TargetConfig) -> dict[str, str]:

@@ -39,7 +39,6 @@ from target_spark.destinations.lakes.delta.delta_log import (
     needed_properties,
     padded_columns,
     table_clauses,
-    with_column_defaults,
 )
 from target_spark.destinations.lakes.delta.delta_package import (
     ONE_TASK_BYTES,
@@ -72,6 +71,7 @@ from target_spark.destinations.lakes.lake_table import (
     partition_columns,
     read_mark,
     view_of,
+    with_column_defaults,
 )
 from target_spark.destinations.lakes.lake_work import first_able, first_of
 from target_spark.run_settings import TargetConfig

@@ -31,13 +31,17 @@ from target_spark.destinations.lakes.lake_sql import (
     sql_type,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable, TableHandle, literal_path
+from target_spark.destinations.lakes.lake_table import (
+    GENERATED,
+    IDENTITY,
+    LakeTable,
+    TableHandle,
+    literal_path,
+)
 from target_spark.tables.partitions import cluster_columns, partition_fields
 from target_spark.tables.table_changes import TableChange, comment_of
 
 _CONSTRAINT = "delta.constraints."
-_GENERATED = "delta.generationExpression"
-_IDENTITY = "delta.identity.start"
 _EXPLICIT = "delta.identity.allowExplicitInsert"
 _INVARIANT = "delta.invariants"
 _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
@@ -101,20 +105,7 @@ def computed_columns(struct: StructType) -> frozenset[str]:
 
 def _is_computed(field: StructField) -> bool:
     metadata = field.metadata or {}
-    return _GENERATED in metadata or (_IDENTITY in metadata and not metadata.get(_EXPLICIT))
-
-
-def with_column_defaults(struct: StructType) -> StructType:
-    """Return columns with the metadata `default` if rows may omit them."""
-    fields = []
-    for field in struct:
-        metadata = dict(field.metadata or {})
-        if _GENERATED in metadata:
-            metadata[DEFAULT] = metadata[_GENERATED]
-        if DEFAULT in metadata or _IDENTITY in metadata:
-            metadata["default"] = True
-        fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
-    return StructType(fields)
+    return GENERATED in metadata or (IDENTITY in metadata and not metadata.get(_EXPLICIT))
 
 
 def logged_struct(spark: SparkSession, location: str) -> StructType:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, StructType
 
 from shared.errors import SettingsError
 from shared.formats.arrow_types import mapped
@@ -31,13 +31,13 @@ from target_spark.destinations.lakes.lake_sql import (
     text_literal,
 )
 from target_spark.destinations.lakes.lake_table import (
-    DEFAULT,
     LakeTable,
     Place,
     TableHandle,
     absolute,
     catalog_place,
     partition_columns,
+    with_column_defaults,
 )
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.partitions import PartitionField, cluster_columns, partition_fields
@@ -292,15 +292,7 @@ _SPREAD = "write.distribution-mode"
 
 def described(table: TableHandle) -> LakeTable:
     """Return the current table; raise Spark's error if there is none."""
-    fields, properties = table.rows.schema, table.properties()
-    struct = StructType(
-        [
-            StructField(f.name, f.dataType, f.nullable, {**f.metadata, "default": True})
-            if DEFAULT in f.metadata
-            else f
-            for f in fields
-        ]
-    )
+    struct, properties = with_column_defaults(table.rows.schema), table.properties()
     rows = [(row[0], row[1]) for row in table.sql(f"DESCRIBE TABLE {table.name}").collect()]
     names, spec = json.loads(properties.get(NAMES_PROPERTY, "{}")), tuple(_partitions(rows))
     return LakeTable(struct, names, plain_columns(spec, struct.names), properties, spec=spec)

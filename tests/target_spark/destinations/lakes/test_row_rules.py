@@ -12,10 +12,9 @@ from target_spark.destinations.lakes.delta.delta_log import (
     computed_columns,
     delta_rules,
     may_compute,
-    with_column_defaults,
 )
 from target_spark.destinations.lakes.lake_sql import not_null_rules
-from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
+from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable, with_column_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
