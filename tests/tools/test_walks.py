@@ -47,7 +47,8 @@ def walk(folder: Path, program: str, config: object, *messages: object) -> list[
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={name: text for name, text in os.environ.items() if name != "LOGLEVEL"},
+        # Folders that killed runs have left would be removed on the way.
+        env={n: t for n, t in os.environ.items() if n != "LOGLEVEL"} | {"TMPDIR": str(folder)},
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-2000:]
