@@ -107,7 +107,7 @@ class MySqlSql(LoadSql):
     impatient = "SET SESSION lock_wait_timeout = 3"
     patient = "SET SESSION lock_wait_timeout = DEFAULT"
     counts_upserts = False  # It counts an updated row twice, and one without changes not at all.
-    other_row = "1048"
+    other_row = "1411"
     ledger: Mapping[str, str] = {
         LEDGER: "id bigint AUTO_INCREMENT PRIMARY KEY, table_name varchar(64) NOT NULL, "
         "stream text NOT NULL, run varchar(32) NOT NULL, token varchar(128) NOT NULL, "
@@ -340,7 +340,7 @@ class MySqlSql(LoadSql):
         return []
 
     def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
-        """See `LoadSql`: a row found by another unique index gets a null key."""
+        """See `LoadSql`: a row found by another unique index is an error that names the key."""
         table, first = self.table(place), self.name(rows.keys[0])
         names = [self.name(key) for key in rows.keys]
         same = " AND ".join(f"{table}.{name} <=> VALUES({name})" for name in names)
@@ -352,7 +352,8 @@ class MySqlSql(LoadSql):
         ]
         newer = self.newer(table, "VALUES({name})", rows)
         new = "IF({1}, VALUES({0}), {2}.{0})" if newer else "VALUES({0})"
-        sets = [f"{first} = IF({same}, {table}.{first}, NULL)"]
+        refused = _checked(same, f"{table}.{first}", f"'{rows.keys[0]}'", f"VALUES({first})")
+        sets = [f"{first} = {refused}"]
         sets += [f"{name} = {new.format(name, newer, table)}" for name in map(self.name, changed)]
         return f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
@@ -402,6 +403,16 @@ def _kind(sql_type: str) -> tuple[str, str]:
     """Return the name of a type, and what its parentheses hold."""
     name, _, rest = sql_type.partition("(")
     return name.split(" ")[0], rest.split(")")[0]
+
+
+def _checked(condition: str, value: str, text: str, other: str) -> str:
+    """Return a value unless a condition is false, which is an error 1411 with a text.
+
+    A column of numbers or times may take null for another value. The text depends on another value,
+    as servers compute constants before they look at conditions.
+    """
+    wrong = f"CONCAT({literal(text)}, COALESCE(LEFT(HEX({other}), 0), ''))"
+    return f"IF({condition} OR STR_TO_DATE({wrong}, 'Y'), {value}, NULL)"
 
 
 def _collated(value: str, collation: str) -> str:

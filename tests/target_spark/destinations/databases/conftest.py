@@ -54,3 +54,12 @@ def db(request: pytest.FixtureRequest) -> PG | MariaDb:
     """Each database in turn."""
     actual: PG | MariaDb = request.getfixturevalue(request.param)
     return actual
+
+
+@pytest.fixture(params=["maria", "mysql"])
+def lenient(request: pytest.FixtureRequest) -> Iterator[MariaDb]:
+    """A server that, as old ones do, takes a null for the current time in columns of timestamps."""
+    actual: MariaDb = request.getfixturevalue(request.param)
+    actual.run("set global explicit_defaults_for_timestamp = off")
+    yield actual
+    actual.run("set global explicit_defaults_for_timestamp = default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 
 import pytest
 from database_loads import PG, Loads, MariaDb, request
@@ -85,3 +86,30 @@ def test_keys_of_several_columns_named_like_staged_ones(db: Db, new_loads: NewLo
         loads.load(keyed, [(2, "y", 4)])
     query = f"select c0, {n}, o from t order by 1, 2"
     assert db.table(query) == [("1", "x", "3"), ("1", "y", "2"), ("2", "x", "4")]
+
+
+@pytest.mark.parametrize(
+    ("column", "keys", "columns"),
+    [
+        pytest.param("id int auto_increment", "id", "id long!, u int, v int", id="number"),
+        pytest.param("id timestamp", "id u", "id timestamp!, u int!, v int", id="time"),
+    ],
+)
+def test_a_key_column_that_turns_null_into_a_value(
+    lenient: MariaDb, new_loads: NewLoads, column: str, keys: str, columns: str
+) -> None:
+    db = lenient
+    db.run(
+        f"create table t ({column} not null, u int not null, v int unique, primary key ("
+        f"{keys.replace(' ', ', ')}))"
+    )
+    at = [datetime(2026, 1, n, tzinfo=timezone.utc) for n in (1, 2)] if "time" in column else [1, 0]
+    asked = request(columns, keys, "upsert")
+    new_loads(db).load(asked, [(at[0], 7, 1)])
+    before = db.table("select * from t")
+    with pytest.raises(RecordError, match=rf"unique index of the table 't' \(key: {keys[:2]}"):
+        new_loads(db).load(asked, [(at[1], 8, 1)])
+    assert db.table("select * from t") == before
+    for _ in range(2):
+        new_loads(db).load(asked, [(at[1], 8, 2)])
+    assert db.table("select u, v from t order by u") == [("7", "1"), ("8", "2")]
