@@ -146,6 +146,11 @@ class LoadSql(Protocol):
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """Return the expression that converts a staged value to a column's type."""
 
+    def without_null(self, value: str, column: FoundColumn) -> str:
+        """Return a converted value for a column; a null that it does not take is an error."""
+        del column
+        return value
+
     def compared(self, value: str, staged: str, column: FoundColumn) -> str:
         """Return a converted value as the column stores and compares it, for conditions."""
 

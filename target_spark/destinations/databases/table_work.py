@@ -469,18 +469,18 @@ class TableWork:
         is_whole = request.method == "overwrite"
         supplied = plan.change.supplied(request.struct.names)
         for column in plan.change.projection:
+            into = stored[column.target]
             if column.source is None or column.how == "null":
                 if is_whole or column.target in supplied:
-                    values[column.target] = NULL
+                    values[column.target] = sql.without_null(NULL, into)
                 continue
             expression = f"s.{places[column.source]}"
             staged = sql.type_of(request.struct[column.source].dataType)
-            into = stored[column.target]
             if column.how == "text":
                 expression = sql.as_text(expression, staged)
             else:
                 expression = sql.converted(expression, staged, into.sql_type)
-            values[column.target] = expression
+            values[column.target] = sql.without_null(expression, into)
             if column.target in compared:
                 compared[column.target] = sql.compared(expression, staged, into)
         marked = request.hard_delete and DELETED_AT in places and keyed

@@ -25,7 +25,7 @@ from target_spark.destinations.databases.database_tables import (
     FoundTable,
     TablePlace,
 )
-from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql
+from target_spark.destinations.databases.mysql.mysql_sql import NO_NULL, MySqlSql
 from target_spark.destinations.databases.staged_columns import (
     StagedColumn,
     StagingTable,
@@ -232,6 +232,7 @@ class MySql:
             )
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
             number, hint = LOST, "the server closed the connection"
+        code = 1048 if str(code) == self.sql.other_row and NO_NULL in message else code
         refusal = _REFUSALS.get(code, "")
         if refusal:
             rule = "".join(f" '{name}'" for name in _RULE.findall(message)[-1:])

@@ -29,6 +29,7 @@ from target_spark.destinations.databases.statements import (
 if TYPE_CHECKING:
     from target_spark.tables.table_changes import Column
 
+NO_NULL = "cannot be null"
 _KEY_BYTES = 3072
 _LOCK_SECONDS = 7 * 24 * 3600
 _MOST_SCALE = 30
@@ -184,6 +185,13 @@ class MySqlSql(LoadSql):
             return _from_text(expression, kind, size) if staged == "longtext" else expression
         refused = f"CONCAT({expression}, ' cannot be stored exactly')"
         return f"CASE WHEN {expression} <> {created} THEN {refused} ELSE {expression} END"
+
+    def without_null(self, value: str, column: FoundColumn) -> str:
+        """See `LoadSql`: the server replaces a null by a new number, or by the current time."""
+        kind, _ = _kind(column.sql_type)
+        if column.nullable or not (kind == "timestamp" or "auto_increment" in column.clauses):
+            return value
+        return _checked(f"{value} IS NOT NULL", value, f"Column '{column.name}' {NO_NULL}", value)
 
     def compared(self, value: str, staged: str, column: FoundColumn) -> str:
         """See `LoadSql`: the server compares values of two types as doubles."""

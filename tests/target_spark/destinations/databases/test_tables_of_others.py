@@ -659,3 +659,26 @@ def test_a_table_stays_ours_with_its_names(pg: PG, new_loads: NewLoads):
     pg.run("create table u (like t including all); drop table t; alter table u rename to t")
     new_loads(pg).load(request("id int!, x long", "id", "upsert"), [(1, 2**40)])
     assert pg.table("select x from t") == [(str(2**40),)]
+
+
+@pytest.mark.parametrize(
+    ("column", "method", "key"),
+    [
+        ("int auto_increment unique", "append-only", ""),
+        ("int auto_increment unique", "upsert", "id"),
+        ("timestamp", "upsert", "id without index"),
+        ("timestamp", "overwrite", "id"),
+    ],
+)
+def test_a_null_does_not_become_a_number_or_the_current_time(
+    lenient: MariaDb, new_loads: NewLoads, column: str, method: str, key: str
+) -> None:
+    kind = column.partition(" ")[0]
+    index, old = "primary key" if key == "id" else "", 20200101 if kind == "timestamp" else 5
+    lenient.run(f"create table t (id int {index}, v {column}); insert into t values (1, {old})")
+    before = lenient.table("select * from t")
+    asked = request(f"id int!, v {kind}", key[:2], method)
+    for number in (1, 2):
+        with pytest.raises(RecordError, match="property 'v': the column does not take null"):
+            run(new_loads(lenient), asked, [(number, None)])
+    assert lenient.table("select * from t") == before
