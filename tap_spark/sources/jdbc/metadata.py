@@ -5,14 +5,16 @@ Sessions are read only, with timeouts, in one snapshot.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 from shared.errors import SettingsError, SourceError, Where
 from shared.spark.packages import driver_of
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, database_name, dialect_for
 from tap_spark.sources.source_failures import REDISCOVER, with_retries
-from tap_spark.stream_config import ConnectionConfig, property_problems
+from tap_spark.stream_config import ConnectionConfig, decodings, property_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,10 +32,13 @@ _POSTGRESQL = {
     "loginTimeout": "30",
     "tcpKeepAlive": "true",
 }
+_VARIABLES = "sessionVariables"
+# A server may limit the rows of all queries.
+_ALL_ROWS = "sql_select_limit=18446744073709551615,sql_big_selects=1"
 _MYSQL = {
     "connectTimeout": "10000",
     "tcpKeepAlive": "true",
-    "sessionVariables": "transaction_read_only=1",
+    _VARIABLES: f"transaction_read_only=1,{_ALL_ROWS}",
     # Else the driver keeps the whole result in memory.
     "useCursorFetch": "true",
     # Else a query's tinyint(1) is a boolean, and a year a date.
@@ -44,7 +49,7 @@ _MARIADB = {
     "connectTimeout": "10000",
     "tcpKeepAlive": "true",
     # Spark does not know MariaDB, and quotes with `"` for every unknown database.
-    "sessionVariables": "tx_read_only=1,sql_mode='ANSI_QUOTES'",
+    _VARIABLES: f"tx_read_only=1,sql_mode='ANSI_QUOTES',{_ALL_ROWS}",
     "tinyInt1isBit": "false",
     "yearIsDateType": "false",
 }
@@ -62,7 +67,8 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "jdbc:sqlite:": {"open_mode": "2"},
     "jdbc:duckdb:": {"duckdb.read_only": "true"},
 }
-"""Default properties of each driver, by prefix of the URL; the user's own win."""
+"""Default properties of each driver, by prefix of the URL; the user's own win, or are joined."""
+_VARIABLES_IN_URL = re.compile(rf"(?<=[?&]){_VARIABLES}=([^&]*)&?", re.IGNORECASE)
 _IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
 NO_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 """A session that waits for Spark to write rows already read is not idle."""
@@ -82,8 +88,12 @@ def session_properties(url: str) -> dict[str, str]:
     text = url.strip()
     if text.lower() in _IN_MEMORY:
         return {}
-    properties = next((p for start, p in PROPERTIES.items() if text.lower().startswith(start)), {})
-    return {name: value for name, value in properties.items() if f"{name}=" not in text}
+    return {name: value for name, value in _defaults(text).items() if f"{name}=" not in text}
+
+
+def _defaults(url: str) -> Mapping[str, str]:
+    """Return the default properties of the driver of a JDBC URL."""
+    return next((p for start, p in PROPERTIES.items() if url.lower().startswith(start)), {})
 
 
 def begin_statements(snapshot: str | None) -> tuple[str, ...]:
@@ -119,9 +129,9 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
     for at, text in property_problems(options):
         setting = where + "".join(f"['{part}']" for part in at)
         raise SettingsError(text, where=Where(setting=setting))
-    url = str(connection.url).strip()
+    url, properties = _joined_variables(connection)
     driver = connection.driver or getattr(driver_of(url), "class_name", None)
-    own = {name.lower() for name in connection.properties}
+    own = {name.lower() for name in properties}
     defaults = {k: v for k, v in session_properties(url).items() if k.lower() not in own}
     fixed = {
         "url": url,
@@ -132,7 +142,38 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
         "preferTimestampNTZ": "true",
     }
     set_values = {name: value for name, value in fixed.items() if value is not None}
-    return {**defaults, **connection.properties, **set_values}
+    return {**defaults, **properties, **set_values}
+
+
+def _joined_variables(connection: ConnectionConfig) -> tuple[str, Mapping[str, str]]:
+    """Return URL and properties with the variables of sessions in one property, ours last.
+
+    Raises:
+        SettingsError: One of ours is set, or some are set where they cannot be joined.
+    """
+    url, properties = str(connection.url).strip(), connection.properties
+    ours, name = _defaults(url).get(_VARIABLES), _VARIABLES.lower()
+    if ours is None:
+        return url, properties
+    values = [("['url']", unquote(value)) for value in _VARIABLES_IN_URL.findall(url)]
+    values += [(f"['properties']['{n}']", v) for n, v in properties.items() if n.lower() == name]
+    where = f"connections['{connection.name}']"
+    for at, value in values:
+        for taken in re.findall(r"(\w+)=", ours):
+            if re.search(rf"\b{taken}\b", value, re.IGNORECASE):
+                raise SettingsError(
+                    f"'{_VARIABLES}' sets '{taken}', which tap-spark sets itself",
+                    where=Where(setting=where + at),
+                    hint="remove it there",
+                )
+    url = _VARIABLES_IN_URL.sub("", url).rstrip("?&") if values else url
+    if any(name in text.lower() for text in decodings(url)):
+        raise SettingsError(
+            f"'{_VARIABLES}' must be in 'properties' here", where=Where(setting=f"{where}['url']")
+        )
+    others = {n: v for n, v in properties.items() if n.lower() != name}
+    joined = ",".join([*(value.strip(" ,;") for _, value in values), ours])
+    return url, {**others, _VARIABLES: joined}
 
 
 T = TypeVar("T")

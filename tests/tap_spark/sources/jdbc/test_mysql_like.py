@@ -50,6 +50,8 @@ def server(request: pytest.FixtureRequest, lake_spark: Any) -> Iterator[MySqlLik
     try:
         server.start()
         server.run(SETUP)
+        # Sessions that do not set their own would get one row.
+        server.run("set global sql_select_limit = 1")
         yield server
     finally:
         server.stop()
@@ -57,7 +59,8 @@ def server(request: pytest.FixtureRequest, lake_spark: Any) -> Iterator[MySqlLik
 
 @pytest.fixture(scope="module")
 def database(server: MySqlLikeServer) -> ConnectionConfig:
-    return ConnectionConfig(name="m", url=server.url(), user="tester", password=PASSWORD, retries=0)
+    properties = {"sessionVariables": "net_write_timeout=600"}
+    return ConnectionConfig("m", server.url(), "tester", PASSWORD, properties=properties, retries=0)
 
 
 def test_tables(lake_spark: Any, database: ConnectionConfig) -> None:

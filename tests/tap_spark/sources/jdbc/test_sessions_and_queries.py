@@ -189,6 +189,43 @@ def test_what_the_user_sets_wins() -> None:
     assert options["readOnly"] == "false"
 
 
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+@pytest.mark.parametrize(
+    ("query", "properties", "joined", "rest"),
+    [
+        ("", {"SessionVariables": "a=1, b='x';"}, "a=1, b='x',", ""),
+        ("?x=1&sessionVariables=a%3D1&y=2", {}, "a=1,", "?x=1&y=2"),
+        ("?SESSIONVARIABLES=a=1", {"sessionVariables": "b=2"}, "a=1,b=2,", ""),
+        ("?x=1", {}, "", "?x=1"),
+    ],
+)
+def test_variables_of_the_user_join_ours(
+    kind: str, query: str, properties: dict[str, str], joined: str, rest: str
+) -> None:
+    url = f"jdbc:{kind}://h/d"
+    options = reader_options(ConnectionConfig("m", url=url + query, properties=properties))
+    ours = session_properties(url)["sessionVariables"]
+    assert {n: v for n, v in options.items() if n.lower() == "sessionvariables"} == {
+        "sessionVariables": joined + ours
+    }
+    assert options["url"] == url + rest
+
+
+@pytest.mark.parametrize(
+    ("url", "properties", "message"),
+    [
+        ("mysql://h/d?sessionVariables=a=1,TRANSACTION_READ_ONLY=0", {}, r"\['url'\].*READ_ONLY"),
+        ("mariadb://h/d", {"sessionVariables": "@@sql_mode=''"}, r"\['sessionVar.*'sql_mode'"),
+        ("mysql://(host=h,sessionVariables=a=1)/d", {}, "must be in 'properties'"),
+    ],
+)
+def test_variables_of_the_user_do_not_replace_ours(
+    url: str, properties: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"(?i)connections.*{message}"):
+        reader_options(ConnectionConfig("m", url=f"jdbc:{url}", properties=properties))
+
+
 def test_a_snapshot_begins_the_transaction() -> None:
     text = str(init_statement(PG, "0003-1'; x"))
     first, second, *_ = text.split("; ")
