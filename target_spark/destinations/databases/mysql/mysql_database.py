@@ -43,6 +43,8 @@ _SESSION = (
     # Else the server replaces 0 by a new number.
     "NO_AUTO_VALUE_ON_ZERO', "
     "transaction_isolation = 'READ-COMMITTED', "
+    # A server may limit all queries, and deletions of all rows.
+    "sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, "
     # Idle sessions hold locks of the run.
     "wait_timeout = 604800"
 )

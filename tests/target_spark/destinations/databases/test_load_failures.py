@@ -82,10 +82,11 @@ def test_settings_of_the_server_do_not_count(db: Db, new_loads: NewLoads) -> Non
         "bytea_output": ("escape", "hex"),
         "array_nulls": ("off", "on"),
     }
+    of_servers = ["max_error_count", "wait_timeout", "sql_select_limit", "sql_safe_updates"]
     variables = {
         "postgresql": [*of_role],
-        "mysql": ["max_error_count", "wait_timeout", "sql_require_primary_key"],
-        "mariadb": ["max_error_count", "wait_timeout", "innodb_force_primary_key"],
+        "mysql": [*of_servers, "sql_require_primary_key"],
+        "mariadb": [*of_servers, "innodb_force_primary_key"],
     }[db.kind]
     if isinstance(db, PG):
         roles = (f"alter role postgres set {n} = '{bad}'" for n, (bad, _) in of_role.items())
@@ -93,7 +94,7 @@ def test_settings_of_the_server_do_not_count(db: Db, new_loads: NewLoads) -> Non
         shown = ", ".join(f"current_setting('{name}')" for name in variables)
         show = f"select concat_ws('; ', {shown})"
     else:
-        settings = zip(variables, (0, 1, 1), strict=True)
+        settings = zip(variables, (0, 1, 1, 1, 1), strict=True)
         db.server.run(";".join(f"set global {n} = {v}" for n, v in settings), "mysql")
         show = "select @@wait_timeout"
     try:
