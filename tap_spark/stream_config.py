@@ -74,6 +74,8 @@ SPARK_OPTIONS = (
 _REJECTED = frozenset(" ".join(DANGEROUS.values()).lower().split())
 _SPARK_OPTIONS = frozenset(SPARK_OPTIONS.lower().split())
 _NAME = re.compile(r"([A-Za-z_][\w.$-]*)\s*=")
+_CUT_LOGIN = re.compile(r"\s*jdbc:[^/]*//[^/?#@\[]*?:(?!\d+([/?#,]|$))[^/?#@]*[/?#].*@")
+"""A URL whose login ends early, by a sign of the password: drivers show it as a host or port."""
 _DECODINGS = 3
 _NOT_A_PROPERTY = "is an option of Spark's reader, not a property of the driver; remove it"
 
@@ -92,6 +94,8 @@ def property_problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...]
     allowed = {str(name).lower() for name in names}
     url = item.get("url")
     if isinstance(url, str):
+        if _CUT_LOGIN.match(url):
+            yield ("url",), "holds a password with /, ? or #; set 'user' and 'password' instead"
         for name in dict.fromkeys(_dangerous_in(url)):
             if name.lower() not in allowed:
                 yield ("url",), _refusal(name)

@@ -87,6 +87,11 @@ def database_login(place: str, environ: Mapping[str, str], prefix: str) -> Datab
     except ValueError:  # Its text may hold a password with brackets.
         hint = "write [, ] and @ of a password as %5B, %5D and %40"
         raise SettingsError(f"'{redacted(place)}' is not a URL", hint=hint) from None
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":  # What is before may be a password.
+        raise SettingsError(
+            f"the URL that begins with '{kind}:' has an @ after its host",
+            hint="write /, #, ? and @ of a password or parameter as %2F, %23, %3F and %40",
+        )
     if kind == "postgresql":
         login = {name: login[name] or environ.get(_OF_LIBPQ[name]) for name in login}
     user, password = (unquote(text or "") or None for text in (parts.username, parts.password))

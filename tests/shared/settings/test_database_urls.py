@@ -34,6 +34,13 @@ def test_a_url_that_is_none() -> None:
         database_login("postgresql://me:x@[::1/s", {}, "TAP_SPARK_")
 
 
+@pytest.mark.parametrize("password", ["12/hush", "hush/1", "hush#", "?hush", "a@b/hush"])
+def test_signs_of_a_password_that_end_the_host(password: str) -> None:
+    with pytest.raises(SettingsError, match=r"has an @ after its host \(write /, #") as caught:
+        database_login(f"postgresql://me:{password}@h/s", {}, "TAP_SPARK_")
+    assert "hush" not in str(caught.value)
+
+
 @pytest.mark.parametrize("place", ["sqlserver://sa:hush@db/x", "Oracle://db;password=hush"])
 def test_databases_that_have_a_jdbc_url_alone(place: str) -> None:
     with pytest.raises(SettingsError, match=r"begins with 'jdbc:(sqlserver|oracle):'") as caught:

@@ -70,6 +70,16 @@ def test_dangerous_urls(url: str, name: str) -> None:
     options(url, allow_properties=tuple(n for n in _names(url)))
 
 
+@pytest.mark.parametrize("login", ["me:hush/1", "me:#hush", "me:hu?hush", "me:hush/@1"])
+def test_a_password_that_ends_the_host(login: str) -> None:
+    text = refused(f"jdbc:mariadb://{login}@h:3306/db")
+    assert "connections['c']['url']" in text
+    assert "set 'user' and 'password' instead" in text
+    assert "hush" not in text
+    for host in ("h:1,i:2", "[::1]:3306", "me:hush@h", "h"):
+        options(f"jdbc:mysql://{host}/db?user=a@b")
+
+
 def _names(url: str) -> list[str]:
     actual = []
     for at, text in property_problems({"url": url}):
