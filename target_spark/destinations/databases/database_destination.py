@@ -92,7 +92,7 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
             settings do not resolve that. All rows are unchanged.
     """
     sql, cursor = work.sql, work.cursor
-    _check_cascades(work)
+    work.check_cascades("'overwrite'")
     if work.is_theirs() or sql.has_ties(cursor, work.place):
         for request in requests:
             work.alter(request, work.plan(request))
@@ -133,20 +133,6 @@ def _delete_all(work: TableWork) -> None:
             "a trigger or rule of the table keeps them",
             where=Where(setting="load_method"),
             hint="load the stream with 'upsert', or drop that trigger or rule",
-        )
-
-
-def _check_cascades(work: TableWork) -> None:
-    """Raise SettingsError if rows of other tables would go with those of the table."""
-    if work.described() is None:
-        return
-    others = work.sql.cascades(work.cursor, work.place)
-    if others:
-        raise SettingsError(
-            f"'overwrite' would change rows of '{others[0]}' too: its foreign key to the table "
-            f"'{work.place.table}' has an action ON DELETE",
-            where=Where(setting="load_method"),
-            hint="load the stream with 'upsert', or drop that foreign key",
         )
 
 

@@ -329,7 +329,9 @@ class LoadSql(Protocol):
     def outside_range(self, rows: StagedRows, column: str) -> str:
         """Select a staged row that is not in a range of a column, given as two arguments."""
         value = rows.values[column].replace("%", "%%")
-        staged = self._union(rows, "*").replace("%", "%%")
+        # Without the order of arrival: rows without keys are not numbered.
+        tables = (self.with_arguments(TablePlace(rows.schema, part)) for part in rows.parts)
+        staged = " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
         inside = f"coalesce({value} >= %s AND {value} < %s, false)"
         return f"SELECT 1 FROM ({staged}) s WHERE NOT {inside} LIMIT 1"
 

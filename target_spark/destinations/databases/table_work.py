@@ -261,8 +261,22 @@ class TableWork:
                 "the stream into another table; no row of the flush is stored",
             )
 
+    def check_cascades(self, how: str) -> None:
+        """Raise SettingsError if rows of other tables would go with those of the table."""
+        if self.described() is None:
+            return
+        others = self.sql.cascades(self.cursor, self.place)
+        if others:
+            raise SettingsError(
+                f"{how} would change rows of '{others[0]}' too: its foreign key to the table "
+                f"'{self.place.table}' has an action ON DELETE, or it inherits from that table",
+                where=Where(setting="load_method"),
+                hint="load the stream with 'upsert', or drop that foreign key or inheritance",
+            )
+
     def empty_range(self, requests: Sequence[TableRequest], backfill: Backfill) -> None:
         """Change the table for all requests, and delete the range in the open transaction."""
+        self.check_cascades("'--backfill'")
         for request in requests:
             self.alter(request, self.plan(request))
         self.connection.commit()

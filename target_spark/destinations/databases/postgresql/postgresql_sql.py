@@ -73,7 +73,9 @@ _KEEPS_ROWS = (
 )
 _CASCADES = (
     "SELECT conrelid::regclass::text FROM pg_constraint WHERE confrelid = %s::regclass "
-    "AND conrelid <> confrelid AND contype = 'f' AND confdeltype IN ('c', 'n', 'd') ORDER BY 1"
+    "AND conrelid <> confrelid AND contype = 'f' AND confdeltype IN ('c', 'n', 'd') UNION ALL "
+    "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class c ON c.oid = inhparent "
+    "WHERE inhparent = %s::regclass AND relkind = 'r' ORDER BY 1"
 )
 _ATTACHED = (
     "SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d JOIN pg_attribute a ON "
@@ -238,7 +240,7 @@ class PostgreSqlSql(LoadSql):
         return bool(cursor.fetchone()[0])
 
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
-        cursor.execute(_CASCADES, (self.table(place),))
+        cursor.execute(_CASCADES, (self.table(place),) * 2)
         return [str(name) for (name,) in cursor.fetchall()]
 
     def keeps_rows(self, cursor: Cursor, place: TablePlace) -> bool:

@@ -12,7 +12,7 @@ from case_matrix import matrix
 from database_loads import PG, Loads, MariaDb, Rows, request
 
 from shared.errors import DestinationError, RecordError, SettingsError
-from target_spark.core.load_plans import TableRequest
+from target_spark.core.load_plans import Backfill, TableRequest
 
 pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
@@ -213,15 +213,29 @@ def test_late_rows_of_a_table_without_a_unique_index(db: Db, new_loads: NewLoads
     assert db.table("select v from t") == [("new",), ("new",)]
 
 
-def test_no_table_loses_rows_by_an_overwrite_of_another(db: Db, new_loads: NewLoads) -> None:
+@pytest.mark.parametrize("backfill", [None, Backfill("t", "id", "1", "9")])
+def test_no_table_loses_rows_by_an_overwrite_of_another(
+    db: Db, new_loads: NewLoads, backfill: Backfill | None
+) -> None:
     db.run(
         "create table t (id int primary key); insert into t values (1);"
         "create table child (t int, foreign key (t) references t (id) on delete cascade);"
         "insert into child values (1)"
     )
-    with pytest.raises(SettingsError, match="'overwrite' would change rows of 'child'"):
-        run(new_loads(db), request("id int", "id", "overwrite"), [(1,)])
+    asked = request("id int", "id", "overwrite", backfill=backfill)
+    how = "--backfill" if backfill else "overwrite"
+    with pytest.raises(SettingsError, match=f"'{how}' would change rows of 'child'"):
+        run(new_loads(db), asked, [(1,)])
     assert db.table("select t from child") == [("1",)]
+    db.run("drop table child")
+    if db.kind == "postgresql":
+        db.run("create table heir () inherits (t); insert into heir values (2)")
+        with pytest.raises(SettingsError, match=f"'{how}' would change rows of 'heir'"):
+            run(new_loads(db), asked, [(1,)])
+        assert db.table("select id from t order by id") == [("1",), ("2",)]
+        db.run("drop table heir")
+    run(new_loads(db), replace(asked, keys=()), [(1,), (3,)])
+    assert db.table("select id from t order by id") == [("1",), ("3",)]
 
 
 def test_identity_columns_take_the_value_of_the_stream(pg: PG, new_loads: NewLoads) -> None:
