@@ -69,6 +69,7 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     **dict.fromkeys((1021, 1114), (errno.ENOSPC, "free some space on the server")),
     **dict.fromkeys((1173, 3750), (0, "load the stream with 'upsert', and name `key_properties` "
                     "for it in 'streams' if it has none: the server takes no table without a key")),
+    1665: (errno.EPERM, "set binlog_format=ROW or MIXED on the server"),
     1301: (0, "raise the server's max_allowed_packet"),
     **dict.fromkeys((1053, 2006, 2013), (LOST, "the server closed the connection")),
     1290: (errno.EROFS, "the server is read-only, or forbids this"),

@@ -58,6 +58,8 @@ _STATES: Sequence[tuple[str, int, str]] = (
     ("55P03", CONFLICT, "another session held a conflicting lock"),
     ("42P01", errno.ESTALE, "the table was dropped during the run; run again"),
     ("55006", CONFLICT, "another session uses the table"),
+    ("55000", 0, "if the table has no key and a publication sends its deletions: ALTER TABLE … "
+     "REPLICA IDENTITY FULL, or name `key_properties`"),
     ("58030", errno.EIO, "the server's disk has failed; see its log"),
     ("531", errno.ENOSPC, "free some space on the server"),
     ("532", errno.ENOMEM, "the server has too little memory"),

@@ -118,6 +118,17 @@ def test_settings_of_the_server_do_not_count(db: Db, new_loads: NewLoads) -> Non
             db.server.run(";".join(resets), "mysql")
 
 
+def test_deletions_that_a_publication_cannot_send(pg: PG, new_loads: NewLoads) -> None:
+    pg.run("create table t (id int, x text); create publication every for all tables")
+    loads, asked = new_loads(pg), request("id int, x string", method="overwrite")
+    try:
+        loads.load(asked, [(1, "a")])
+        with pytest.raises(DestinationError, match="REPLICA IDENTITY FULL, or name"):
+            loads.destination.finish(asked)
+    finally:
+        pg.run("drop publication every")
+
+
 def test_a_view_in_the_place_of_the_table(db: Db, new_loads: NewLoads):
     db.run("create view t as select 1 as id")
     assert "is not a table that can be loaded into" in message(new_loads(db), kind=SettingsError)
