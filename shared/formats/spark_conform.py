@@ -53,14 +53,6 @@ def is_json_object(text: Column) -> Column:
     return F.from_json(text, "map<string,string>").isNotNull()
 
 
-def json_scalar(text: Column, dtype: T.DataType) -> Column:
-    """Return a JSON value that is no object; null if it is not of the type."""
-    if hasattr(F, "try_variant_get"):
-        return F.try_variant_get(F.try_parse_json(text), "$", dtype.simpleString())
-    row = F.concat(F.lit('{"v":'), text, F.lit("}"))
-    return F.from_json(row, T.StructType([T.StructField("v", dtype)]))["v"]
-
-
 def json_types(texts: DataFrame) -> list[str]:
     """Return the types, in DDL, that hold the JSON texts in each column of a small frame.
 

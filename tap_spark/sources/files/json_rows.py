@@ -16,6 +16,7 @@ import pickle
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.arrow_types import holds, struct_to_arrow
 from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
 from shared.formats.json_text import NON_FINITE, Number, Refused, line_count, shown_value
 from shared.formats.json_text import text as checked_text
@@ -69,9 +70,13 @@ HINT = (
 _SUPPORTED = (
     *(T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType),
     *(T.DoubleType, T.DecimalType, T.DateType, T.TimestampType, T.BinaryType),
+    *(T.FloatType, T.TimestampNTZType),
 )
+_BY_RECORD = (T.FloatType, T.TimestampNTZType, T.MapType)
+"""Types whose values Arrow's reader may change."""
 _FINER = re.compile(rb":[0-9]{2}\.[0-9]{7}")
 _FINE_TEXT = re.compile(r":[0-9]{2}\.[0-9]{6}[0-9]*[1-9]")
+_ZONED = re.compile(r"[Tt ].*[-+Zz]")
 _NAME = rb'"(%s)"\s*:'
 VALUE_BYTES = 32
 ROW_BYTES = 256 * 1024 * 1024
@@ -104,11 +109,11 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def decoded_objects(line: bytes) -> list[dict[str, Any]]:
-    """Return the objects of a line, several if it holds an array; numbers are still text.
+def decoded(line: bytes) -> Any:
+    """Return the value of a line; numbers are still text.
 
     Raises:
-        Refused: It is not strict JSON, or not an object or an array of objects.
+        Refused: It is not strict JSON.
     """
     try:
         value = _DECODER.decode(line.decode())
@@ -120,11 +125,21 @@ def decoded_objects(line: bytes) -> list[dict[str, Any]]:
         raise
     except (ValueError, KeyError) as error:
         raise Refused(f"not JSON: {error}") from None
+    _check_text(value)
+    return value
+
+
+def decoded_objects(line: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a line, several if it holds an array; numbers are still text.
+
+    Raises:
+        Refused: It is not strict JSON, or not an object or an array of objects.
+    """
+    value = decoded(line)
     records = value if isinstance(value, list) else [value]
     for record in records:
         if not isinstance(record, dict):
             raise Refused(f"not a JSON object: {shown_value(record)}")
-        _check_text(record)
     return records
 
 
@@ -144,9 +159,11 @@ def _check_text(value: Any) -> None:
 def is_supported(dtype: T.DataType) -> bool:
     """Return whether `JsonRows` reads columns of a type."""
     if isinstance(dtype, T.StructType):
-        return bool(dtype.fields) and all(is_supported(field.dataType) for field in dtype.fields)
+        return all(is_supported(field.dataType) for field in dtype.fields)
     if isinstance(dtype, T.ArrayType):
         return is_supported(dtype.elementType)
+    if isinstance(dtype, T.MapType):
+        return dtype.keyType == T.StringType() and is_supported(dtype.valueType)
     return type(dtype) in _SUPPORTED and (
         not isinstance(dtype, T.StringType) or dtype == T.StringType()
     )
@@ -209,7 +226,8 @@ class JsonRows:
         return re.compile(_NAME % words, re.IGNORECASE), names
 
     def _by_arrow(self, data: bytes) -> pa.Table:
-        if not self._numbers.are_kept(data) or _FINER.search(data):
+        by_record = holds(self.struct, _BY_RECORD)
+        if by_record or not self._numbers.are_kept(data) or _FINER.search(data):
             raise BlockRefused
         block = self._fast.read(data)
         if block.unexpected and not self.case_sensitive:
@@ -289,13 +307,28 @@ def _check(value: Any, dtype: T.DataType, case_sensitive: bool) -> None:
                 _check(inner, dtype.elementType, case_sensitive)
             except Refused as refused:
                 raise refused.under(f"[{number}]") from None
-    elif isinstance(dtype, T.DoubleType) and type(value) is Number:
-        if not json_kinds.number_kind(str(value)).in_double:
-            raise Refused(f"type double cannot keep {shown_value(value)} as written")
-    elif isinstance(dtype, T.TimestampType) and isinstance(value, str) and _FINE_TEXT.search(value):
-        raise Refused(
-            f"type timestamp cannot keep {shown_value(value)}: it is finer than microseconds"
-        )
+    elif isinstance(dtype, T.MapType) and isinstance(value, dict):
+        of_values = T.StructType([T.StructField(name, dtype.valueType) for name in value])
+        _check(value, of_values, case_sensitive)
+    else:
+        _check_leaf(value, dtype)
+
+
+def _check_leaf(value: Any, dtype: T.DataType) -> None:
+    why = ""
+    if isinstance(dtype, T.DoubleType | T.FloatType) and type(value) is Number:
+        kept = json_kinds.number_kind(str(value)).in_double
+        if kept and isinstance(dtype, T.FloatType):
+            single = pa.scalar(str(value)).cast(pa.float32()).cast(pa.string())
+            kept = Decimal(single.as_py()) == Decimal(value)
+        why = "" if kept else "as written"
+    elif isinstance(dtype, T.TimestampType | T.TimestampNTZType) and isinstance(value, str):
+        if _FINE_TEXT.search(value):
+            why = "as it is finer than microseconds"
+        elif isinstance(dtype, T.TimestampNTZType) and _ZONED.search(value):
+            why = "as it has a time zone"
+    if why:
+        raise Refused(f"type {dtype.typeName()} cannot keep {shown_value(value)} {why}")
 
 
 def kinds_of(data: bytes) -> Iterator[pa.RecordBatch]:

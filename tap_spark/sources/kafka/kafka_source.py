@@ -23,6 +23,7 @@ from shared.formats.arrow_types import as_nullable, mapped
 from shared.formats.spark_conform import conformed, is_json_object, is_valid_utf8, json_types
 from shared.maps.record_metadata import DELETED_AT
 from shared.spark.spark_errors import explain
+from tap_spark.sources.files.json_rows import is_supported
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.frame_helpers import (
     MAX_DECIMAL,
@@ -147,7 +148,7 @@ class LayoutReader:
             return part, row
         row = self._json_row(saved)
         dtype = envelope_of(row) if self._is_debezium else row
-        return MessagePart("value", "json", dtype, has_payload=self._is_debezium), row
+        return _json_part("value", dtype, has_payload=self._is_debezium), row
 
     def _json_row(self, saved: T.DataType | None) -> T.StructType:
         if self._stream.schema is not None:
@@ -178,7 +179,8 @@ class LayoutReader:
             if self._is_debezium and isinstance(saved, T.StructType) and PAYLOAD in saved.names:
                 saved = saved[PAYLOAD].dataType
             saved = mapped(saved, widened)
-        return MessagePart("key", "json", saved, has_payload=self._is_debezium)
+        has_payload = self._is_debezium and isinstance(saved, T.StructType)
+        return _json_part("key", saved, has_payload=has_payload)
 
     def _text(self, name: str) -> MessagePart:
         return MessagePart(name, "text", T.StringType())
@@ -217,6 +219,16 @@ class LayoutReader:
     def _nothing_to_infer(self, part: str, setting: str) -> SourceError:
         text = f"the newest messages have no JSON {part} from which to infer columns"
         return SourceError(text, hint=f"set '{setting}', or check '{part}_format'")
+
+
+def _json_part(name: str, dtype: T.DataType, *, has_payload: bool) -> MessagePart:
+    part = MessagePart(name, "json", dtype, has_payload=has_payload)
+    if not is_supported(part.json_struct):
+        raise SourceError(
+            f"JSON cannot be read exactly as {dtype.simpleString()}",
+            hint="use STRING for other types in 'schema' or 'key_schema'",
+        )
+    return part
 
 
 def spark_words(text: str) -> str:

@@ -1,13 +1,14 @@
 """Messages of a topic as rows: columns of key and value, and which rows are deleted.
 
-Spark decodes both; Avro schemas come from a schema registry, by its REST interface.
+JSON is read as that of files, exactly. Avro schemas come from a schema registry, by its REST
+interface; Spark decodes Avro.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import InvalidURL
 from typing import Any
@@ -15,16 +16,23 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
 from shared.errors import SourceError, may_pass
-from shared.formats.spark_conform import is_valid_utf8, json_scalar
+from shared.formats.arrow_types import as_nullable
+from shared.formats.json_text import Refused
+from shared.formats.spark_conform import is_valid_utf8
+from shared.singer.platform import arrow_in_task
 from shared.storage.access import storage_error
 from shared.storage.web_requests import open_without_redirects
-from tap_spark.sources.frame_helpers import CORRUPT, col, fail_job
+from tap_spark.sources.files.json_rows import BadLineError, JsonRows, decoded
+from tap_spark.sources.frame_helpers import col, fail_job, is_case_sensitive
+from tap_spark.sources.source_failures import row_failure
 
 SECONDS = 30.0
 _NOT_FOUND = 404
@@ -114,7 +122,7 @@ class MessagePart:
         form: `text`, `json` or `avro`.
         dtype: Type of what it holds.
         schemas: Versions of the Avro schema, as `SchemaRegistry.versions` returns them.
-        has_payload: Whether JSON may hold it as `payload`, beside its schema.
+        has_payload: Whether a JSON object may hold it as `payload`, beside its schema.
     """
 
     name: str
@@ -129,10 +137,34 @@ class MessagePart:
             return self.dtype
         return T.StructType([T.StructField(self.name, self.dtype)])
 
+    @property
+    def json_struct(self) -> T.StructType:
+        """Return the columns that are read of JSON, all of which may be missing."""
+        payload = [T.StructField(PAYLOAD, self.dtype)] if self.has_payload else []
+        struct = T.StructType([*self.struct.fields, *payload])
+        nullable: T.StructType = as_nullable(struct if struct.fields else _NOTHING)
+        return nullable
+
+    def line(self, text: bytes) -> bytes:
+        """Return JSON as a line with one object.
+
+        Raises:
+            Refused: It is none.
+        """
+        # Strings hold no line ends, of neither kind.
+        line = text.strip(b" \t\r\n").replace(b"\n", b"\r")
+        if not isinstance(self.dtype, T.StructType):
+            if decoded(line) is None:
+                raise Refused("null has no type")
+            return b'{"%b":%b}' % (self.name.encode(), line)
+        if not line.startswith(b"{"):
+            raise Refused("not a JSON object")
+        return line
+
     def column(self) -> Column:
         """Return a struct of its columns, null if the message has none; bad data fails the job."""
         column = {"text": self._text, "json": self._json, "avro": self._avro}[self.form]()
-        if not isinstance(self.dtype, T.StructType):
+        if self.form != "json" and not isinstance(self.dtype, T.StructType):
             column = F.struct(column.alias(self.name))
         return F.when(F.col(self.name).isNotNull(), column)
 
@@ -142,26 +174,11 @@ class MessagePart:
         return F.when(is_valid_utf8(text), text).otherwise(bad)
 
     def _json(self) -> Column:
-        text = self._text()
-        if not isinstance(self.dtype, T.StructType):
-            parsed = json_scalar(text, self.dtype)
-            return F.when(parsed.isNotNull(), parsed).otherwise(self._bad_json(text))
-        payload = [T.StructField(PAYLOAD, self.dtype)] if self.has_payload else []
-        wanted = T.StructType(
-            [*self.dtype.fields, *payload, T.StructField(CORRUPT, T.StringType())]
-        )
-        parsed = F.from_json(text, wanted, {"columnNameOfCorruptRecord": CORRUPT})
-        names = self.dtype.names
-        plain = F.struct(*(parsed[name].alias(name) for name in names))
-        value = F.coalesce(parsed[PAYLOAD], plain) if payload else plain
-        is_good = parsed.isNotNull() & parsed[CORRUPT].isNull()
-        return F.when(is_good, value).otherwise(self._bad_json(text))
-
-    def _bad_json(self, text: Column) -> Column:
-        kind = self.dtype.simpleString() if not isinstance(self.dtype, T.StructType) else "columns"
-        problem = f"the {self.name} of a message is not JSON of the stream's {kind}"
-        hint = "set 'schema' or 'key_schema', or read it as 'text'"
-        return fail_job(problem, value=text, file=message_place(), hint=hint).cast(self.dtype)
+        value = F.col(self.name)
+        if not self.has_payload:
+            return value
+        plain = F.struct(*(value[name].alias(name) for name in self.struct.names))
+        return F.coalesce(value[PAYLOAD], plain)
 
     def _avro(self) -> Column:
         data = F.col(self.name)
@@ -188,15 +205,67 @@ def message_place() -> Column:
     return F.concat(*parts, F.lit(", offset "), F.col("offset"))
 
 
-AT, OFFSET = "_tap_spark_deleted_at", "_tap_spark_offset"
-_PREFIX = "_kafka_"
-"""How columns of the names in the setting `metadata_columns` begin."""
 METADATA_TYPES = {
     "topic": T.StringType(),
     "partition": T.IntegerType(),
     "offset": T.LongType(),
     "timestamp": T.TimestampType(),
 }
+_NOTHING = T.StructType([T.StructField("_tap_spark_record", T.StringType())])
+"""What is read of objects if no column is."""
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class JsonMessages:
+    """Reads the JSON of messages, for `mapInArrow`: structs in its place; null stays null."""
+
+    parts: tuple[MessagePart, ...]
+    case_sensitive: bool
+
+    def read(self, messages: DataFrame) -> DataFrame:
+        """Return the messages; JSON that its type cannot keep as it is written fails the job."""
+        structs = {part.name: part.json_struct for part in self.parts}
+        raw = messages.select(*METADATA_TYPES, "key", "value")
+        fields = (T.StructField(f.name, structs.get(f.name, f.dataType)) for f in raw.schema)
+        return raw.mapInArrow(self, T.StructType([*fields]))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches."""
+        arrow_in_task()
+        readers = [(p, JsonRows(p.json_struct, self.case_sensitive)) for p in self.parts]
+        for batch in batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for part, reader in readers:
+                columns[part.name] = _json_column(part, reader, batch)
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+def _json_column(part: MessagePart, reader: JsonRows, batch: pa.RecordBatch) -> pa.Array:
+    texts = batch.column(part.name)
+    lines: list[bytes] = []
+    try:
+        for text in texts.to_pylist():
+            lines.append(b"{}" if text is None else part.line(text))
+        rows = reader.table(b"\n".join(lines)).to_struct_array().combine_chunks()
+    except (Refused, BadLineError) as bad:
+        at = lines.index(bad.line) if isinstance(bad, BadLineError) else len(lines)
+        (message,) = batch.slice(at, 1).to_pylist()
+        problem = f"the {part.name} of a message is not JSON of the stream's columns: {bad}"
+        raise RuntimeError(
+            row_failure(
+                problem=problem,
+                value=message[part.name][:_SHOWN].decode("utf-8", "replace"),
+                file="topic {topic}, partition {partition}, offset {offset}".format(**message),
+                hint="set 'schema' or 'key_schema', or read it as 'text'",
+            )
+        ) from None
+    return pc.if_else(texts.is_valid(), rows, None)
+
+
+AT, OFFSET = "_tap_spark_deleted_at", "_tap_spark_offset"
+_PREFIX = "_kafka_"
+"""How columns of the names in the setting `metadata_columns` begin."""
 _KEY, _VALUE = "_tap_spark_key", "_tap_spark_value"
 _UPSERTS = ("c", "r", "u")
 _IN_KEY, _IN_VALUE, _IS_KEY = "kafka-in-key", "kafka-in-value", "kafka-is-key"
@@ -255,10 +324,12 @@ def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
 
     A message that is no row fails the job.
     """
+    parts = tuple(p for p in (layout.key, layout.value) if p is not None and p.form == "json")
+    if parts:
+        messages = JsonMessages(parts, is_case_sensitive(messages.sparkSession)).read(messages)
     key = F.lit(None) if layout.key is None else layout.key.column()
-    kept = ("topic", "partition", "offset", "timestamp")
     parsed = messages.select(
-        *kept,
+        *METADATA_TYPES,
         key.alias(_KEY),
         layout.value.column().alias(_VALUE),
         F.col("value").isNull().alias("is_empty"),
@@ -276,7 +347,7 @@ def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
         .when(F.col("is_empty"), F.col("timestamp"))
         .otherwise(deleted_at.cast("timestamp_ltz"))
     )
-    rows = parsed.select(*kept, _KEY, row.alias(_VALUE), deleted_at.alias(AT))
+    rows = parsed.select(*METADATA_TYPES, _KEY, row.alias(_VALUE), deleted_at.alias(AT))
     return rows.select(*_columns(layout), AT, F.col("offset").alias(OFFSET))
 
 

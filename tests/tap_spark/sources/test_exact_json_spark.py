@@ -351,7 +351,7 @@ def test_options_that_choose_types(spark, write):
         ({"allowComments": "true"}, None),
         ({"mode": "PERMISSIVE"}, None),
         ({"timestampFormat": "yyyy"}, "a BIGINT, t TIMESTAMP"),
-        ({}, "a BIGINT, m MAP<STRING, INT>"),
+        ({}, "a BIGINT, m INTERVAL DAY TO SECOND"),
     ],
 )
 def test_what_is_left_to_spark_is_said_once(spark, write, options, schema, caplog):

@@ -98,23 +98,34 @@ def test_text_and_keys_that_are_single_values(reads: TopicReads) -> None:
     reads.broker.send(topic, [(9, {"n": 9, "more": 1})])
     actual = reads.run(config, catalog=catalog)
     assert records(actual) == [{"key": n, "n": n, DELETED: False} for n in (7, 8, 9)]
+    reads.broker.send(topic, [(9.5, None)])
+    text = failure(lambda: reads.run(config, catalog=catalog))
+    assert "property 'key': 9.5 is not of type integer" in text
+    assert f"topic {topic}, partition 0, offset 3" in text
 
 
 def test_inferred_columns_fit_later_messages(reads: TopicReads) -> None:
     topic = reads.broker.topic()
-    values = [{"a b": 1.5, "i": 1, "m": 1, "o": {"x`": [True]}, "e": None}, {"a b": 2, "m": "x"}]
+    values = [
+        {"a b": 1.5, "i": 1, "m": 1, "o": {"x`": [True], "y": {}}, "e": None},
+        {"a b": 2, "m": "x"},
+    ]
     reads.broker.send(topic, [(None, value) for value in values])
     (plan,) = reads.catalog(reads.config(topic=topic))["streams"]
     types = {name: field["type"][0] for name, field in plan["schema"]["properties"].items()}
     assert types == {
         **{"a b": "number", "e": "string", "i": "integer", "m": "string", "o": "object"}
     }
+    with pytest.raises(SourceError, match=r"cannot be read exactly as struct<m:map<int,int>>"):
+        reads.catalog(reads.config(topic=topic, schema="m MAP<INT, INT>"))
 
 
 @pytest.mark.parametrize(
     ("value", "settings", "text"),
     [
         (b"{bad", PLAIN, "offset 1'"),
+        (b'{"n":2}\n{"n":3}', PLAIN, "Extra data"),
+        ({"n": 1.5}, PLAIN, "1.5 is not of type integer"),
         ([1], PLAIN, "is not JSON of the stream's columns"),
         ({"n": "x"}, PLAIN, '{"n": "x"}'),
         (b"\xff", {"value_format": "text"}, "is not UTF-8 text"),
