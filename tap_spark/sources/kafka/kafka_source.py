@@ -37,8 +37,8 @@ from tap_spark.sources.frame_source import REDISCOVER, FrameSource
 from tap_spark.sources.kafka.message_columns import (
     AT,
     MAGIC_BYTES,
-    OFFSET,
     PAYLOAD,
+    PLACE,
     MessageLayout,
     MessagePart,
     SchemaRegistry,
@@ -316,7 +316,7 @@ class KafkaSource(FrameSource):
         return LayoutReader(spark, self.stream, lambda: self._sample(spark)).guessed()
 
     def _records(self, messages: DataFrame, layout: MessageLayout, plan: StreamPlan) -> DataFrame:
-        rows = with_deleted_at(message_rows(messages, layout), col(AT), (AT, OFFSET))
+        rows = with_deleted_at(message_rows(messages, layout), col(AT), (AT, PLACE))
         if gone := missing_columns(plan.columns, rows.columns):
             text = f"selected columns are no longer in the source: {', '.join(gone)}"
             raise self.error(text, REDISCOVER)

@@ -263,7 +263,7 @@ def _json_column(part: MessagePart, reader: JsonRows, batch: pa.RecordBatch) -> 
     return pc.if_else(texts.is_valid(), rows, None)
 
 
-AT, OFFSET = "_tap_spark_deleted_at", "_tap_spark_offset"
+AT, PLACE = "_tap_spark_deleted_at", "_tap_spark_place"
 _PREFIX = "_kafka_"
 """How columns of the names in the setting `metadata_columns` begin."""
 _KEY, _VALUE = "_tap_spark_key", "_tap_spark_value"
@@ -320,7 +320,7 @@ def catalog_parts(struct: T.StructType) -> tuple[T.DataType, T.StructType] | tup
 
 
 def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
-    """Return the rows: the layout's columns, `AT` (when it was deleted, else null) and `OFFSET`.
+    """Return the rows: the layout's columns, `AT` (when it was deleted, else null) and `PLACE`.
 
     A message that is no row fails the job.
     """
@@ -348,16 +348,28 @@ def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
         .otherwise(deleted_at.cast("timestamp_ltz"))
     )
     rows = parsed.select(*METADATA_TYPES, _KEY, row.alias(_VALUE), deleted_at.alias(AT))
-    return rows.select(*_columns(layout), AT, F.col("offset").alias(OFFSET))
+    place = F.struct("partition", "offset", "timestamp").alias(PLACE)
+    return rows.select(*_columns(layout), AT, place)
 
 
 def current_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the last row of each key, unless it was deleted; every row that has no key."""
+    """Return the last row of each key, unless it was deleted; every row that has no key.
+
+    Only offsets of one partition have an order: among partitions the time of messages decides.
+    """
     if keys:
-        newest = F.max(OFFSET).over(Window.partitionBy(*map(col, keys)))
-        is_last = (col(OFFSET) == col(_VALUE)) | F.coalesce(*map(_is_there, keys)).isNull()
-        rows = rows.withColumn(_VALUE, newest).filter(is_last).drop(_VALUE)
-    return rows.filter(col(AT).isNull()).drop(AT, OFFSET)
+        names, place = [*map(col, keys)], col(PLACE)
+        has_no_key = F.coalesce(*map(_is_there, keys)).isNull()
+        # Both windows take the rows as they are spread here.
+        rows = rows.repartition(*names)
+        for order, within in (
+            (place["offset"], [*names, place["partition"]]),
+            (F.struct(place["timestamp"], place["partition"]), names),
+        ):
+            newest = F.max(order).over(Window.partitionBy(*within))
+            rows = rows.withColumn(_VALUE, has_no_key | (order == newest))
+            rows = rows.filter(_VALUE).drop(_VALUE)
+    return rows.filter(col(AT).isNull()).drop(AT, PLACE)
 
 
 def _is_there(name: str) -> Column:
