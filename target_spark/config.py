@@ -368,6 +368,7 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         contract=own.schema_contract
         if method != "overwrite"
         else SchemaContract(rules=own.schema_contract.rules),
+        has_rows=schema.has_rows or method == "overwrite",
     )
 
 

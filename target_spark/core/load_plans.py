@@ -155,6 +155,7 @@ class StreamSchema:
         serial: Counts the SCHEMA messages of this stream within the run, from 0.
         source: Name of what the stream has all rows of, if the tap tells.
         are_letters: Whether its records are dead letters; if of one output, its name.
+        has_rows: Whether rows may come; without, columns that exist stay as they are.
     """
 
     stream: str
@@ -163,6 +164,7 @@ class StreamSchema:
     serial: int = 0
     source: str | None = None
     are_letters: bool | str = False
+    has_rows: bool = True
 
 
 ADDING = frozenset({"append-only", "history"})
@@ -231,6 +233,7 @@ class TableRequest:
         backfill: The range to replace, if `overwrite` does not replace all rows.
         order_by: Columns of `struct` that tell which of two rows of a key is newer; empty if the
             later arrival is.
+        has_rows: Whether rows may come; without, columns that exist stay as they are.
     """
 
     stream: str
@@ -247,6 +250,7 @@ class TableRequest:
     backfill: Backfill | None = None
     order_by: tuple[str, ...] = ()
     contract: SchemaContract = field(default_factory=SchemaContract)
+    has_rows: bool = True
 
     @property
     def is_upsert(self) -> bool:

@@ -245,6 +245,8 @@ class Loader:
             return {}
         for see in self._at["before_change"]:
             see(stream)
+        if not results:
+            batch = replace(batch, stream=replace(batch.stream, has_rows=False))
         # 1. Nothing to do leaves no version in the table's history.
         if not results and not self._changes_table(batch.stream):
             if self._expected is not None:

@@ -101,6 +101,8 @@ class ChangePlanner:
     def _place(self, column: T.StructField) -> _Placed | None:
         """Return the place of a column; None if the contract leaves it out."""
         name = self.names[column.name]
+        if name in self.columns and not self.request.has_rows:
+            return self._left_empty(column, name)
         legal, grown = self._fit(column, name, column.name)
         if name not in self.columns:
             return self._added(_placed(column, name, legal, None, {column.name: name}))
@@ -112,10 +114,9 @@ class ChangePlanner:
             if grown.add and self.request.contract.columns != EVOLVE:
                 what = f"the table has no field '{'.'.join(grown.add[0][0])}'"
                 raise self._contract_error("columns", what)
-            if grown.widen and self.request.contract.types != EVOLVE:
-                return self._unchanged(column, name, legal)
-            return _placed(column, name, legal, grown, {column.name: name})
-        if column.name in self.fixed:
+            if not grown.widen or self.request.contract.types == EVOLVE:
+                return _placed(column, name, legal, grown, {column.name: name})
+        elif column.name in self.fixed:
             raise self._fixed_error(column, old)
         if self.request.contract.types != EVOLVE:
             return self._unchanged(column, name, legal)
@@ -168,7 +169,7 @@ class ChangePlanner:
         return legal, grown
 
     def _left_empty(self, column: T.StructField, name: str) -> _Placed:
-        """Return the place of values that the contract leaves out: null in their column."""
+        """Return the place of values that do not come, or are left out: null in their column."""
         item = Projected(name, None, self.columns[name].dataType, "null")
         field = T.StructField(column.name, column.dataType, True)
         return _Placed(item, field, None, {column.name: name})
@@ -242,7 +243,7 @@ class ChangePlanner:
             add=tuple(map(self._column, new)),
             widen=tuple(step for one in grown for step in one.widen),
             add_nested=tuple(step for one in grown for step in one.add),
-            nullable=self._nullable(supplied),
+            nullable=self._nullable(supplied) if self.request.has_rows else (),
             rewrite=tuple((p.item.target, p.item.dtype) for p in places if p.rewrite),
             projection=(*self._projected(supplied), *(place.item for place in new)),
             mapping=mapping,

@@ -174,7 +174,7 @@ def merge_columns(old: StructType | None, new: StructType, path: str) -> StructT
 
 
 def contracted(old: StructType, request: TableRequest) -> StructType:
-    """Return the stream's columns that its contract lets into a table.
+    """Return the stream's columns that its contract lets into a table, without rows the new ones.
 
     Raises:
         SettingsError: The table would change, and must not.
@@ -193,6 +193,8 @@ def contracted(old: StructType, request: TableRequest) -> StructType:
                 columns.append(column)
             continue
         dtype, before = column.dataType, existing[column.name]
+        if not request.has_rows:
+            continue
         if contract.columns == DISCARD:
             dtype = without_new_fields(dtype, before)
         columns.append(StructField(column.name, dtype, column.nullable))

@@ -90,9 +90,14 @@ def test_a_stream_without_columns_is_no_error(runs: Runs) -> None:
 
 
 def test_its_table_gets_new_columns(runs: Runs) -> None:
-    runs.run([schema("id"), STATE])
+    first, later = schema("id"), schema("id", "more")
+    for kind, message in (("integer", first), ("string", later)):
+        # A file with its header alone has text in all columns: no value needs the other type.
+        message["schema"]["properties"]["id"] = {"type": kind}
+        message["key_properties"] = ["id"]
+    runs.run([first, STATE])
     assert runs.needs("id", "more")
-    runs.run([schema("id", "more"), STATE])
+    assert runs.run([later, VERSION, STATE]) == [STATE["value"]]
     assert not runs.needs("id", "more")
 
 
