@@ -313,9 +313,9 @@ class ActionExecutor:
             case ev.ReportUncovered(stream, rows):
                 self.summary.note(stream, uncovered=rows)
                 _logger.log(
-                    logging.WARNING if action.expected else logging.INFO,
+                    logging.INFO if action.loaded and not action.expected else logging.WARNING,
                     "stream '%s': the input ended %s after its last STATE; they were %s, and "
-                    "the tap will send them again%s",
+                    "the tap will send them again if it writes STATE%s",
                     stream,
                     action.extent,
                     "loaded" if action.loaded else "discarded",

@@ -456,6 +456,19 @@ def test_a_mistyped_name_of_a_stream_is_told(tmp_path, caplog, setting):
         assert line.levelname == ("WARNING" if is_near else "INFO")
 
 
+@pytest.mark.parametrize(("rule", "level"), [("load", "INFO"), ("discard", "WARNING")])
+def test_rows_without_any_state_are_logged(tmp_path, caplog, rule, level):
+    """A tap that never writes STATE does not send discarded rows again."""
+    caplog.set_level(logging.INFO)
+    with pipe() as (reader, writer):
+        os.write(writer, lines({**SCHEMA, "stream": "s"}, record(1), record(2)))
+        os.close(writer)
+        run(config(tmp_path, rows_without_state=rule), reader, Output())
+    [line] = [one for one in caplog.records if "2 rows after its last STATE" in one.message]
+    assert line.levelname == level
+    assert f"{rule}ed, and the tap will send them again if it writes STATE" in line.message
+
+
 def test_a_mistyped_name_is_told_also_if_it_fails_the_run(tmp_path, caplog):
     settings = config(tmp_path, streams={"ordes": {"expect": {"min_rows": 1}}})
     with pipe() as (reader, writer):
