@@ -18,7 +18,7 @@ from shared.storage.files import codec_of, open_random, unpacked
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import SOURCE, build_entry, metadata_of, stream_id, table_entry
 from tap_spark.sources.files.driver_files import DriverFiles
-from tap_spark.sources.files.paths import ListedFile, list_files
+from tap_spark.sources.files.paths import ListedFile, list_files, lists_nothing
 from tap_spark.sources.source import (
     DriverSource,
     Source,
@@ -29,6 +29,7 @@ from tap_spark.sources.source import (
 )
 from tap_spark.sources.source_failures import Report, SourceErrors, source_error
 from tap_spark.sources.tables import DiscoveredTable, DriverLister, TableLister, table_lister
+from tap_spark.state.stream_plans import FILES, Method
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
@@ -115,6 +116,18 @@ def discovered_catalog(
             raise _duplicate_name(name, entries[name], entry)
         entries[name] = entry
     return {"streams": list(entries.values())}
+
+
+def lacks_files(stream: StreamConfig, state: Mapping[str, Any]) -> bool:
+    """Return whether a stream has read files, and none is listed now, as before new ones come."""
+    positions = ((state.get("bookmarks") or {}).get(stream.name) or {}).get(FILES)
+    if not positions or stream.replication_method == Method.FULL_TABLE:
+        return False
+    if not stream.paths or not lists_nothing(stream.paths):
+        return False
+    text = "stream '%s': found no files; keeping all %d file positions"
+    _log.warning(text, stream.name, len(positions))
+    return True
 
 
 def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:

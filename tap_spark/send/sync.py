@@ -56,7 +56,7 @@ from shared.spark.running_java import declare
 from shared.spark.spark_errors import LOST, LOST_HINT, explain, explain_environment, is_of_java
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import stream_id
-from tap_spark.plan.discovery import discovered_catalog
+from tap_spark.plan.discovery import discovered_catalog, lacks_files
 from tap_spark.plan.replication import plan_streams, source_name
 from tap_spark.plan.run_options import (
     EVERYTHING,
@@ -483,25 +483,30 @@ def planned(
     options: RunOptions,
 ) -> tuple[Outputs, tuple[StreamPlan, ...], Planner]:
     failed = None if failures is None else failures.report
-    is_limited = options != EVERYTHING
+    is_limited, is_discovered, empty = options != EVERYTHING, catalog is None, list[str]()
     if catalog is None:
         chosen = chosen_settings(config, options) if is_limited else config
-        catalog = discovered_catalog(engine, chosen, failed)
+        empty = [stream.name for stream in chosen.streams if state and lacks_files(stream, state)]
+        streams = tuple(stream for stream in chosen.streams if stream.name not in empty)
+        catalog = discovered_catalog(engine, replace(chosen, streams=streams), failed)
     if is_limited:
-        lost = tuple(failures.errors) if failures else ()
+        lost = (*empty, *(failures.errors if failures else ()))
         catalog = chosen_catalog(ruled_catalog(catalog, options.rules, lost), options, lost)
     planner = Planner(config, catalog, failed, options)
     outputs, plans = Outputs(), planner.plans(state)
+    if state and not is_discovered:
+        empty = [plan.tap_stream_id for plan in plans if lacks_files(plan.config, state)]
+        plans = tuple(plan for plan in plans if plan.tap_stream_id not in empty)
     if config.transforms is not NO_TRANSFORMS and config.transforms.active:
         sql = partial(engine.session, "SQL in stream maps")
-        names = [plan.stream for plan in plans]
+        names = [*empty, *(plan.stream for plan in plans)]
         names += map(str, map(stream_id, catalog["streams"]))
         outputs, plans = outputs_of(config.transforms, plans, sql)
         if not is_limited and not (failures and failures.errors):
             tell_unmatched("stream_maps", config.transforms.maps.patterns, names)
     if keyed := [plan for plan in plans if plan.runs_since_keys is not None]:
         _check_keys(config, outputs, keyed)
-    if not plans and not (failures and failures.errors):
+    if not plans and not empty and not (failures and failures.errors):
         _logger.warning("no stream is selected: nothing to read")
     return outputs, plans, planner
 

@@ -19,6 +19,10 @@ MOST_THREADS = 8
 """Threads of the driver that read blocks at the same time: each holds one, and rows to write."""
 
 
+FILES = "files"
+"""The positions in files, in a bookmark."""
+
+
 class Method(str, Enum):
     """Replication methods of the Singer specification."""
 

@@ -7,7 +7,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -214,6 +214,25 @@ def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
     for path in paths:
         files.update((file.url, file) for file in _files(path))
     return [files[url] for url in sorted(files)]
+
+
+def lists_nothing(paths: Iterable[str]) -> bool:
+    """Return whether folders and patterns have no file now.
+
+    It is False if a path is missing or cannot be read, which is an error.
+    """
+    with suppress(SourceError, OSError):
+        for path in paths:
+            local = local_path(path)
+            pattern = path if local is None else _absolute(str(local))
+            if local is not None and _exists(pattern):
+                pattern = escaped(pattern)
+            elif local is not None and (not _GLOB.search(path) or _locked_folders(pattern)):
+                return False
+            if any(_files(pattern)):
+                return False
+        return True
+    return False
 
 
 def leads_nowhere(url: str) -> bool:

@@ -42,7 +42,7 @@ from tap_spark.sources.files.line_reader import (
 )
 from tap_spark.sources.files.paths import ListedFile
 from tap_spark.sources.frame_helpers import col, frame_of_parts
-from tap_spark.state.stream_plans import Slice, StreamPlan
+from tap_spark.state.stream_plans import FILES, Slice, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,6 @@ WAVE_BYTES = 1024**3
 RANGE_BYTES = 16 * 1024**2
 INSPECTION_THREADS = 16
 """Files that are inspected at the same time."""
-FILES = "files"
 WAITING, LOW = "waiting_lines", "replication_key_value"
 """The files with a line that waits, and above which key it counts, in bookmarks of a key."""
 _AGAIN = "stream '%s': file '%s' was {} since the last run: reading it again as a whole"
@@ -250,9 +249,7 @@ def _forget_positions(
     listed = {file.url for file in files}
     gone = len(positions.keys() - listed)
     kept = kept_positions(positions, listed, datetime.now(timezone.utc).date())
-    if gone and not listed:
-        log.warning("stream '%s': found no files; keeping all %d file positions", plan.stream, gone)
-    elif gone:
+    if gone:
         log.info(
             "stream '%s': %d file(s) of the bookmark no longer exist; dropped the positions of "
             "%d not listed for %d days",

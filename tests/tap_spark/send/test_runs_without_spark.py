@@ -114,6 +114,31 @@ def test_files_without_anything_new(tmp_path: Path, kind: str, more: dict[str, A
     assert messages[-1]["value"] == state
 
 
+@pytest.mark.parametrize("has_catalog", [False, True])
+def test_positions_stay_if_nothing_is_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, has_catalog: bool
+) -> None:
+    folder = f"memory://{tmp_path.name}-none"
+    remote(folder)[0].makedirs(folder)
+    catalog = {"streams": [build_entry("s", STRUCT, replication_method="INCREMENTAL")]}
+    state = {"bookmarks": {"s": {"files": {"gone.csv": {}}}}}
+    stream = {"name": "s", "format": "csv", "replication_method": "INCREMENTAL"}
+
+    def run_on(path: str, **more: Any) -> list[dict[str, Any]]:
+        settings = {"streams": [{**stream, "path": path, **more}], "stream_maps": {"s": {}}}
+        return run(tmp_path, settings, catalog if has_catalog else None, state)
+
+    (tmp_path / "empty").mkdir()
+    for path in (str(tmp_path / "empty"), str(tmp_path / "*.csv"), folder, f"{folder}/*.csv"):
+        assert run_on(path) == []
+        assert caplog.messages == ["stream 's': found no files; keeping all 1 file positions"]
+        caplog.clear()
+    with pytest.raises(SourceError, match="does not exist"):
+        run_on(str(tmp_path / "missing.csv"))
+    with pytest.raises(SourceError, match="no file matches"):
+        run_on(str(tmp_path / "*.csv"), replication_method="FULL_TABLE")
+
+
 @pytest.mark.parametrize(
     ("text", "more", "has_work"),
     [
