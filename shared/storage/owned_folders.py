@@ -279,12 +279,15 @@ def process_owner() -> dict[str, Any]:
 
 
 def owner_status(owner: dict[str, Any]) -> str:
-    """Return whether a process is `LIVING`, has `ENDED`, or is `UNKNOWN`: of another machine."""
+    """Return whether a process is `LIVING`, has `ENDED`, or is `UNKNOWN`: elsewhere, or hidden."""
     place, pid = owner.get("place"), owner.get("pid")
     here = _place()
     if not here or place != here or not isinstance(pid, int) or not owner.get("started"):
         return UNKNOWN
-    return LIVING if _started(pid) == owner["started"] else ENDED
+    started = _started(pid)
+    if started is None:
+        return UNKNOWN
+    return LIVING if started == owner["started"] else ENDED
 
 
 def boot_id() -> str:
@@ -306,11 +309,18 @@ def _place() -> list[str]:
 
 
 def _started(pid: int) -> str | None:
-    """Return the start of a process in ticks since boot; None if it does not exist."""
+    """Return the start of a process in ticks since boot; empty if it has ended, None if unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
+        # It has ended, or the system hides the processes of other users.
+        try:
+            os.kill(pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return ""
+        except OSError:
+            pass
         return None
     # The name of the program, in brackets, may hold anything.
     status, *rest = fields.rpartition(")")[2].split()
-    return None if status in {"Z", "X"} else rest[18]
+    return "" if status in {"Z", "X"} else rest[18]

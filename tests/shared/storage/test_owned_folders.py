@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -13,7 +14,18 @@ from pathlib import Path
 import pytest
 
 from shared.storage import owned_folders
-from shared.storage.owned_folders import LOCK_NAME, OwnedFolder, is_locked, is_trusted, remove_stale
+from shared.storage.owned_folders import (
+    ENDED,
+    LIVING,
+    LOCK_NAME,
+    UNKNOWN,
+    OwnedFolder,
+    is_locked,
+    is_trusted,
+    owner_status,
+    process_owner,
+    remove_stale,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 PREFIX = "mine-"
@@ -42,6 +54,31 @@ def test_a_folder_is_private_and_goes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert not is_locked(folder.lock)
     folder.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(None, UNKNOWN), (errno.EPERM, UNKNOWN), (errno.ESRCH, ENDED)],
+    ids=["ours", "of another user", "gone"],
+)
+def test_a_process_that_the_system_hides_may_live(
+    monkeypatch: pytest.MonkeyPatch, code: int | None, status: str
+) -> None:
+    owner = process_owner()
+    assert owner_status(owner) == LIVING
+
+    def kill(pid: int, number: int) -> None:
+        assert (pid, number) == (os.getpid(), 0)
+        if code is not None:
+            raise OSError(code, os.strerror(code))
+
+    def hidden(*_: object, **__: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(owned_folders, "_place", lambda: owner["place"])
+    monkeypatch.setattr(owned_folders.Path, "read_text", hidden)
+    monkeypatch.setattr(owned_folders.os, "kill", kill)
+    assert owner_status(owner) == status
 
 
 def test_two_folders_of_one_process(tmp_path: Path) -> None:
