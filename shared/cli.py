@@ -350,6 +350,8 @@ def run_main(
     forget_signals()
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # every program would end with code 0
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # The caller may have blocked SIGTERM for itself, which must end the program all the same.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
     return_memory_early(os.environ)
     _raise_descriptor_limit()
     commands = {str(other.name): other for other in others}

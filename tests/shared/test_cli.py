@@ -499,6 +499,14 @@ class TestEndings:
         finally:
             signal.signal(signal.SIGCHLD, before)
 
+    def test_signals_that_the_caller_blocks_arrive(self) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            ended(SourceError("it broke"))
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, set())
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     def test_all_setting_problems_one_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert ended(InvalidSettingsError(["a: x", "b: y"])) == 2
         assert [line.split("| ")[-1] for line in capsys.readouterr().err.splitlines()] == [
