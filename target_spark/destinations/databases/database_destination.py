@@ -68,6 +68,7 @@ from target_spark.destinations.destination import (
     Tools,
 )
 from target_spark.destinations.folders.stored_folder import RemoteFolder
+from target_spark.destinations.folders.table_folder import writing
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
@@ -223,7 +224,11 @@ def jdbc_destination(config: TargetConfig, _: Tools | None = None) -> JdbcDestin
 
 
 def _rejects_folder(config: TargetConfig) -> OwnedFolder | RemoteFolder | None:
-    """Return a folder for rejected records, if they are kept; remove those of killed runs."""
+    """Return a folder for rejected records, if they are kept; remove those of killed runs.
+
+    Raises:
+        DestinationError: It cannot be written.
+    """
     kept = config.failure.policy == "SendToDLQ"
     url = config.staging.root or tempfile.gettempdir()
     path = local_path(url)
@@ -234,8 +239,9 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | RemoteFolder | None:
     remove_stale(root, REJECTS)
     if not kept:
         return None
-    root.mkdir(parents=True, exist_ok=True)
-    return OwnedFolder(root, REJECTS)
+    with writing(url):
+        root.mkdir(parents=True, exist_ok=True)
+        return OwnedFolder(root, REJECTS)
 
 
 class JdbcDestination(Destination):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared.errors import DestinationError
 from target_spark.config import target_config
 from target_spark.destinations.databases.database_destination import jdbc_destination
 from target_spark.run_settings import TargetConfig
@@ -54,3 +55,9 @@ def test_what_a_killed_run_leaves_goes_with_the_next_one(tmp_path: Path, policy:
     assert (folder / "rejects-1").exists()
     jdbc_destination(config(tmp_path, policy)).close()
     assert list((tmp_path / "staging").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DestinationError, match=r"cannot write to '.*/file/staging': Not a dir"):
+        jdbc_destination(config(tmp_path / "file", "SendToDLQ"))
