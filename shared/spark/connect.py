@@ -12,8 +12,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,13 @@ from shared.errors import SettingsError, SparkLostError, SparkStartError, Where,
 from shared.spark.conf import SQL_DEFAULTS, SparkSettings
 from shared.spark.jvm import archive_folder
 from shared.spark.spark_release import installed, release_line, too_old
-from shared.storage.owned_folders import is_locked, is_trusted
+from shared.storage.owned_folders import (
+    LIVING,
+    is_locked,
+    is_trusted,
+    owner_status,
+    process_owner,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,12 +46,15 @@ class ServerRecord:
         port: Where it listens, on loopback.
         token: What its clients must send.
         files: What files it and its executors see; None if executors run elsewhere.
+        place: With `started` and `pid` its `process_owner`.
     """
 
     pid: int
     port: int
     token: str
     files: str | None = None
+    place: Sequence[str] = ()
+    started: str | None = None
 
     @property
     def url(self) -> str:
@@ -59,7 +68,12 @@ def running_server(environ: Mapping[str, str]) -> ServerRecord | None:
     if path is None or not is_trusted(path) or not is_locked(path):
         return None
     text = path.read_text(encoding="utf-8")
-    return ServerRecord(**json.loads(text)) if text else None
+    if not text:
+        return None
+    record = ServerRecord(**json.loads(text))
+    # Where the system does not tell the place, the lock alone counts.
+    is_living = not record.place or owner_status(asdict(record)) == LIVING
+    return record if is_living else None
 
 
 def own_server(url: str, environ: Mapping[str, str]) -> ServerRecord | None:
@@ -82,9 +96,14 @@ def visible_files() -> str | None:
 
 
 def record_path(environ: Mapping[str, str]) -> Path | None:
-    """Return the place of the record; None if caches are turned off."""
+    """Return the place of the record; None if caches are turned off.
+
+    Machines and containers that share the folder have one each: a number of a process or a port
+    means nothing in others, though the lock is seen there.
+    """
     folder = archive_folder(environ)
-    return None if folder is None else folder / "server" / "record.json"
+    place = re.sub(r"[^\w.-]", "", "-".join(process_owner()["place"][::2]))
+    return None if folder is None else folder / "server" / f"record-{place}.json"
 
 
 CONNECT_SECONDS = 10.0

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pipe_programs import TAP, Programs
 
-from shared.spark.connect import running_server
+from shared.spark.connect import record_path, running_server
 
 pytest.importorskip("grpc")
 pytestmark = [pytest.mark.pipe, pytest.mark.once, pytest.mark.costly]
@@ -101,8 +101,10 @@ def test_the_pipe_by_a_server_that_stays(
 
     record = running_server(environ)
     assert record is not None
-    assert record.token not in (tmp_path / "cache" / "server" / "record.log").read_text()
-    assert (tmp_path / "cache" / "server" / "record.json").stat().st_mode & 0o077 == 0
+    path = record_path(environ)
+    assert path is not None
+    assert record.token not in path.with_suffix(".log").read_text()
+    assert path.stat().st_mode & 0o077 == 0
     assert all(one.laddr.ip in LOOPBACK for one in _listening(processes(tmp_path)))
     assert server("stop").stdout == f"{url}\n"
     assert running_server(environ) is None
