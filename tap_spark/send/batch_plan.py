@@ -6,7 +6,6 @@ Files that were not announced are removed, from the staging folder and from thei
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import StorageOptions, delete_all, make_durable, remote
-from shared.storage.owned_folders import OwnedFolder, remove_stale
+from shared.storage.owned_folders import NO_LOCKS, OwnedFolder, remove_stale
 from shared.storage.urls import local_path
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -164,7 +163,6 @@ def marking_storage_failures(options: StorageOptions) -> Iterator[None]:
 
 
 PREFIX = ".tap-spark-batch-"
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _logger = logging.getLogger(__name__)
 
 
@@ -232,7 +230,7 @@ class BatchStagingFolder:
         try:
             return OwnedFolder(self._root if same_disk else self._final, PREFIX)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise
             _logger.warning(
                 "'%s' does not support file locks: a killed run may leave batch files there",

@@ -220,5 +220,5 @@ def _named(path: Path) -> Iterator[None]:
         raise DestinationError(
             f"staging: {what}",
             where=Where(file=str(path)),
-            hint="free some space, or set staging.root to a writable folder",
+            hint="free some space, or set staging.root to a writable folder with file locks",
         ) from error

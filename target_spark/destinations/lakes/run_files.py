@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from shared.storage.access import StorageOptions, account_home, make_durable, re
 from shared.storage.owned_folders import (
     ENDED,
     LIVING,
+    NO_LOCKS,
     NameLock,
     OwnedFolder,
     boot_id,
@@ -45,6 +47,7 @@ from target_spark.destinations.lakes.lake_table import Place
 from target_spark.replays import Note, read_note
 from target_spark.run_settings import TargetConfig
 
+_log = logging.getLogger(__name__)
 _OLD, _NEW = b"0", b"1"
 """The first byte of a local file: which of its notes is valid."""
 _SPARE = ".new"
@@ -95,7 +98,7 @@ class LocalNoteFile:
 
         Returns:
             The note of an ended run. Empty if there is none, if its run is not known to have ended,
-            or if another living run owns it: then notes are not kept.
+            or if another living run owns it or the disk has no locks: then notes are not kept.
 
         Raises:
             DestinationError: The storage failed.
@@ -106,7 +109,13 @@ class LocalNoteFile:
             make_folders(self.path.parent)
             try:
                 self._lock = lock_name(self.path.parent, self.path.name)
-            except OSError:  # Another run owns it, or locks do not work.
+            except BlockingIOError:  # Another run owns it.
+                return Note()
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                text = "replays are not detected, as the file system has no locks: '%s'"
+                _log.warning(text, self.path.parent)
                 return Note()
             # Of a run that was killed while it wrote.
             Path(f"{self.path}{_SPARE}").unlink(missing_ok=True)

@@ -19,6 +19,7 @@ import pytest
 
 import shared
 from shared.errors import DestinationError
+from shared.storage import owned_folders
 from shared.storage.owned_folders import LOCKS_NAME
 from target_spark.destinations.folders import stored_folder
 from target_spark.destinations.folders.stored_folder import (
@@ -117,6 +118,23 @@ def test_closing_leaves_only_the_lock(folder: LocalFolder, tmp_path: Path) -> No
     put(folder, 2)
     folder.close()
     assert hidden(tmp_path) == [".t.lock"]
+
+
+def test_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be of a living run stays."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(owned_folders.fcntl, "flock", fail)
+    monkeypatch.setattr(owned_folders, "_set_lock", fail)
+    (tmp_path / ".t.run-other").mkdir()
+    opened = LocalFolder(str(tmp_path / "t"), "run").open()
+    with opened.locked():
+        put(opened, 1)
+    opened.close()
+    assert len(opened.files()) == FILES_PER_FLUSH
+    assert (tmp_path / ".t.run-other").is_dir()
 
 
 def test_an_empty_change_does_nothing(folder: LocalFolder) -> None:

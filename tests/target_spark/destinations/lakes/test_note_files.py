@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -15,6 +16,8 @@ import pytest
 from lake_loads import DeltaLoad, lake_config, note_of
 from pyspark.sql.types import LongType, StructType
 
+from shared.errors import DestinationError
+from shared.storage import owned_folders
 from shared.storage.access import NO_OPTIONS
 from shared.storage.owned_folders import process_owner
 from target_spark.destinations.lakes import run_files
@@ -151,6 +154,26 @@ class TestLocal:
         other.write(note_of("z-1"))
         living.close(remove=False)
         assert LocalNoteFile(tmp_path / "note").take() == NOTE
+
+    @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EMFILE])
+    def test_a_disk_that_does_not_lock(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        code: int,
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(owned_folders, "_set_lock", fail)
+        note = LocalNoteFile(tmp_path / "note")
+        if code == errno.ENOLCK:
+            assert note.take() == Note()
+            assert caplog.text.count("replays are not detected") == 1
+        else:
+            with pytest.raises(DestinationError, match="Too many open files"):
+                note.take()
 
     @pytest.mark.parametrize("cut", [1, 40, 70, 90])
     def test_a_damaged_file_is_no_note(self, tmp_path: Path, cut: int) -> None:
