@@ -74,7 +74,7 @@ SPARK_OPTIONS = (
 _REJECTED = frozenset(" ".join(DANGEROUS.values()).lower().split())
 _SPARK_OPTIONS = frozenset(SPARK_OPTIONS.lower().split())
 _NAME = re.compile(r"([A-Za-z_][\w.$-]*)\s*=")
-_CUT_LOGIN = re.compile(r"\s*jdbc:[^/]*//[^/?#@\[]*?:(?!\d+([/?#,]|$))[^/?#@]*[/?#].*@")
+_CUT_LOGIN = re.compile(r"\s*jdbc:[^/]*//[^/?#@\[]*?:(?!\d+([/?#,;]|$))[^/?#@]*[/?#].*@")
 """A URL whose login ends early, by a sign of the password: drivers show it as a host or port."""
 _DECODINGS = 3
 _NOT_A_PROPERTY = "is an option of Spark's reader, not a property of the driver; remove it"

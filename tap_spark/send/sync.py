@@ -185,7 +185,8 @@ def run_sync(
             _read_streams(run, plans, planner, state_writer)
         if run.failures is not None:
             run.failures.raise_if_any(plan.tap_stream_id for plan in plans)
-        if options.backfill is not None and options.limit is None and last_state is not None:
+        is_same = options.backfill is not None or not plans
+        if is_same and options.limit is None and last_state is not None:
             run.output.write(state_line(last_state))
 
 
