@@ -167,9 +167,14 @@ DATA: Sequence[Cause] = (
         "the file is damaged, or does not have the configured format and schema",
     ),
     Cause(
-        ("Spark does not support time fields", "Unsupported logical type: TIME"),
+        (
+            "Spark does not support time fields",
+            "Unsupported logical type: TIME",
+            "Cannot convert unsupported type to Spark",
+        ),
         None,
-        "Spark cannot use a table with a column of the type time, also a dropped one",
+        "Spark cannot use a table with a column of the type time, timestamp_ns, timestamptz_ns, "
+        "geometry or geography, also a dropped one",
         "let the writer of the table store it as string or long, or use another table",
         lasts=True,
     ),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
@@ -151,6 +152,9 @@ def rows_in_log(folder: str, version: int) -> int | None:
         from deltalake import DeltaTable  # noqa: PLC0415
         from deltalake.exceptions import DeltaError  # noqa: PLC0415
     except ImportError:
+        return None
+    # The package decodes %3A in a path, and takes a backslash for a slash: another table.
+    if unquote(folder) != folder or "\\" in folder:
         return None
     try:
         table = DeltaTable(folder, version=version)

@@ -71,6 +71,7 @@ Traceback (most recent call last):
         ("just words\nand more", SourceError, "just words"),
         ("Spark does not support time fields", SourceError, "a dropped one (let the writer"),
         ("x: Unsupported logical type: TIME_MICROS", SourceError, "one (let the writer"),
+        ("Cannot convert unsupported type to Spark: geometry", SourceError, "one (let the writer"),
         ("This table is configured to only allow appends. If", SourceError, "(use the load method"),
         (
             "An error occurred while calling o78.load.\n: org.apache.spark.SparkException: Aborted"

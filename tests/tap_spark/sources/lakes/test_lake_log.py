@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.lakes.delta_source import DeltaVersion, names_at, stale_columns
+from tap_spark.sources.lakes.delta_source import (
+    DeltaVersion,
+    names_at,
+    rows_in_log,
+    stale_columns,
+)
 from tap_spark.sources.lakes.iceberg_source import IcebergSnapshot, newest_file, parse_metadata
 from tap_spark.sources.lakes.lake_source import (
     ChangeReadMode,
@@ -27,6 +35,15 @@ commits = st.lists(
         for n, (how, rows, alone) in enumerate(items)
     ]
 )
+
+
+def test_the_log_of_another_table_tells_nothing(tmp_path: Path) -> None:
+    """The package decodes the name of a folder."""
+    for name, rows in (("a:b", 5), ("a%3Ab", 2)):
+        deltalake.write_deltalake(str(tmp_path / "new"), pa.table({"n": range(rows)}))
+        (tmp_path / "new").rename(tmp_path / name)
+    assert rows_in_log(str(tmp_path / "a:b"), 0) == 5
+    assert rows_in_log(str(tmp_path / "a%3Ab"), 0) is None
 
 
 @given(commits, st.integers(1, 6))
