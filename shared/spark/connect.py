@@ -12,8 +12,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,7 @@ from shared.errors import SettingsError, SparkLostError, SparkStartError, Where,
 from shared.spark.conf import SQL_DEFAULTS, SparkSettings
 from shared.spark.jvm import archive_folder
 from shared.spark.spark_release import installed, release_line, too_old
-from shared.storage.owned_folders import (
-    LIVING,
-    is_locked,
-    is_trusted,
-    owner_status,
-    process_owner,
-)
+from shared.storage.owned_folders import is_locked, is_trusted, process_owner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,15 +40,12 @@ class ServerRecord:
         port: Where it listens, on loopback.
         token: What its clients must send.
         files: What files it and its executors see; None if executors run elsewhere.
-        place: With `started` and `pid` its `process_owner`.
     """
 
     pid: int
     port: int
     token: str
     files: str | None = None
-    place: Sequence[str] = ()
-    started: str | None = None
 
     @property
     def url(self) -> str:
@@ -68,12 +59,7 @@ def running_server(environ: Mapping[str, str]) -> ServerRecord | None:
     if path is None or not is_trusted(path) or not is_locked(path):
         return None
     text = path.read_text(encoding="utf-8")
-    if not text:
-        return None
-    record = ServerRecord(**json.loads(text))
-    # Where the system does not tell the place, the lock alone counts.
-    is_living = not record.place or owner_status(asdict(record)) == LIVING
-    return record if is_living else None
+    return ServerRecord(**json.loads(text)) if text else None
 
 
 def own_server(url: str, environ: Mapping[str, str]) -> ServerRecord | None:
@@ -102,8 +88,8 @@ def record_path(environ: Mapping[str, str]) -> Path | None:
     means nothing in others, though the lock is seen there.
     """
     folder = archive_folder(environ)
-    place = re.sub(r"[^\w.-]", "", "-".join(process_owner()["place"][::2]))
-    return None if folder is None else folder / "server" / f"record-{place}.json"
+    name = re.sub(r"[^\w-]", "", "-".join(["record", *process_owner()["place"][1:]]))
+    return None if folder is None else folder / "server" / f"{name}.json"
 
 
 CONNECT_SECONDS = 10.0

@@ -33,7 +33,7 @@ from shared.spark.connect import (
 from shared.spark.jvm import ORDERLY_SECONDS, with_same_path
 from shared.spark.packages import LAKES, with_needs
 from shared.spark.session import SessionStarter, connect_port, connect_users
-from shared.storage.owned_folders import is_locked, process_owner
+from shared.storage.owned_folders import is_locked
 
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 _POLL_SECONDS = 1.0
@@ -144,8 +144,7 @@ def serve(plan: ServerPlan, environ: Mapping[str, str]) -> None:
     try:
         session = starter.get()
         files = visible_files() if plan.master.startswith("local") else None
-        port = connect_port(session)
-        server = ServerRecord(port=port, token=token, files=files, **process_owner())
+        server = ServerRecord(os.getpid(), connect_port(session), token, files)
         os.write(record, json.dumps(asdict(server)).encode())
         left = most = plan.idle_minutes * 60
         while left > 0 and not ended.wait(_POLL_SECONDS):
