@@ -44,7 +44,7 @@ def is_read_by_threads(plan: StreamPlan, struct: T.StructType) -> bool:
     selected = T.StructType([fields[name] for name in plan.columns])
     if plan.as_text or prune(struct, plan.schema) != selected:
         return False
-    if not all(_is_plain(field.dataType) for field in selected.fields):
+    if not all(is_plain(field.dataType) for field in selected.fields):
         return False
     if plan.resume is not Resume.REPLICATION_KEY:
         return plan.resume is Resume.NOTHING
@@ -52,11 +52,11 @@ def is_read_by_threads(plan: StreamPlan, struct: T.StructType) -> bool:
     return isinstance(key.dataType, _KEYS) and not plan.config.sort_by_replication_key
 
 
-def _is_plain(dtype: T.DataType, *, inside: bool = False) -> bool:
+def is_plain(dtype: T.DataType, *, inside: bool = False) -> bool:
     if isinstance(dtype, T.StructType):
-        return all(_is_plain(field.dataType, inside=True) for field in dtype.fields)
+        return all(is_plain(field.dataType, inside=True) for field in dtype.fields)
     if isinstance(dtype, T.ArrayType):
-        return _is_plain(dtype.elementType, inside=True)
+        return is_plain(dtype.elementType, inside=True)
     return isinstance(dtype, _PLAIN) and not (inside and isinstance(dtype, T.FloatType))
 
 

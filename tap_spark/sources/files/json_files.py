@@ -21,7 +21,7 @@ from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from shared.storage.urls import shown
-from tap_spark.sources.driver_rows import records_of_batch
+from tap_spark.sources.driver_rows import is_plain, records_of_batch
 from tap_spark.sources.files import json_rows, paths
 from tap_spark.sources.files.driver_files import block_bytes, blocks_of, mapped, whole_columns
 from tap_spark.sources.files.file_positions import FileKind, read_at
@@ -499,7 +499,7 @@ def _planned_columns(plan: StreamPlan, struct: T.StructType) -> T.StructType | N
     struct = prune(struct, plan.schema)
     if not ({*plan.columns} <= {*struct.names} and _has_plain_names(struct)):
         return None
-    is_exact = all(is_supported(field.dataType) for field in struct)
+    is_exact = all(is_supported(f.dataType) and is_plain(f.dataType) for f in struct)
     return T.StructType([struct[name] for name in plan.columns]) if is_exact else None
 
 

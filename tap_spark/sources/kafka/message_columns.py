@@ -151,8 +151,10 @@ class MessagePart:
         Raises:
             Refused: It is none.
         """
-        # Strings hold no line ends, of neither kind.
-        line = text.strip(b" \t\r\n").replace(b"\n", b"\r")
+        line = text.strip(b" \t\r\n")
+        if b"\n" in line:
+            decoded(line)  # Strings hold no line ends.
+            line = line.replace(b"\r", b" ").replace(b"\n", b" ")
         if not isinstance(self.dtype, T.StructType):
             if decoded(line) is None:
                 raise Refused("null has no type")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ def read(part: MessagePart, *texts: bytes | None) -> list[Any]:
         "topic": pa.array(["t"] * len(texts)),
         "partition": pa.array([7] * len(texts), pa.int32()),
         "offset": pa.array(range(len(texts))),
-        "timestamp": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * len(texts)),
+        "timestamp": pa.array([datetime(2024, 1, 1, tzinfo=timezone.utc)] * len(texts)),
         **{name: pa.array(none, pa.binary()) for name in ("key", "value")},
         part.name: pa.array(texts, pa.binary()),
     }
@@ -77,6 +77,9 @@ def test_rows_keep_the_order_of_messages() -> None:
         *({**empty, "user": "b", "o": {"e": {}}}, {**empty, "user": "1.10", "n": 100}, None),
     ]
     assert read(MessagePart("value", "json", ROW), None, None) == [None, None]
+    assert read(MessagePart("value", "json", ROW), b'{"user":{\r\n"b":[1.0,\n2]}}') == [
+        {"user": '{  "b":[1.0, 2]}', "n": None}
+    ]
     (nothing,) = read(MessagePart("value", "json", T.StructType()), GOOD)
     assert nothing is not None
 
