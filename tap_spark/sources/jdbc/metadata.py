@@ -68,7 +68,12 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "jdbc:duckdb:": {"duckdb.read_only": "true"},
 }
 """Default properties of each driver, by prefix of the URL; the user's own win, or are joined."""
-_VARIABLES_IN_URL = re.compile(rf"(?<=[?&]){_VARIABLES}=([^&]*)&?", re.IGNORECASE)
+_VARIABLES_IN_URL = re.compile(
+    rf"(?<=[?&]){_VARIABLES}=([^&]*)&|[?&]{_VARIABLES}=([^&]*)$", re.IGNORECASE
+)
+_VARIABLE = re.compile(r"(\w+)=('[^']*'|\w+)")
+_READ_ONLY = re.compile(r"\b(tx|transaction)_read_only\s*=\s*1\b,?", re.IGNORECASE)
+_SET = r"\b{}\b\s*=\s*('[^']*'|\w+)"
 _IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
 NO_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 """A session that waits for Spark to write rows already read is not idle."""
@@ -155,24 +160,26 @@ def _joined_variables(connection: ConnectionConfig) -> tuple[str, Mapping[str, s
     ours, name = _defaults(url).get(_VARIABLES), _VARIABLES.lower()
     if ours is None:
         return url, properties
-    values = [("['url']", unquote(value)) for value in _VARIABLES_IN_URL.findall(url)]
+    values = [("['url']", unquote("".join(value))) for value in _VARIABLES_IN_URL.findall(url)]
     values += [(f"['properties']['{n}']", v) for n, v in properties.items() if n.lower() == name]
     where = f"connections['{connection.name}']"
     for at, value in values:
-        for taken in re.findall(r"(\w+)=", ours):
-            if re.search(rf"\b{taken}\b", value, re.IGNORECASE):
+        for taken, own in _VARIABLE.findall(ours):
+            if any(text != own for text in re.findall(_SET.format(taken), value, re.IGNORECASE)):
                 raise SettingsError(
                     f"'{_VARIABLES}' sets '{taken}', which tap-spark sets itself",
                     where=Where(setting=where + at),
                     hint="remove it there",
                 )
-    url = _VARIABLES_IN_URL.sub("", url).rstrip("?&") if values else url
+    if any(_READ_ONLY.search(value) for _, value in values):  # By the name that the server knows.
+        ours = _READ_ONLY.sub("", ours)
+    url = _VARIABLES_IN_URL.sub("", url)
     if any(name in text.lower() for text in decodings(url)):
         raise SettingsError(
             f"'{_VARIABLES}' must be in 'properties' here", where=Where(setting=f"{where}['url']")
         )
     others = {n: v for n, v in properties.items() if n.lower() != name}
-    joined = ",".join([*(value.strip(" ,;") for _, value in values), ours])
+    joined = ",".join(filter(None, [*(value.strip(" ,;") for _, value in values), ours]))
     return url, {**others, _VARIABLES: joined}
 
 

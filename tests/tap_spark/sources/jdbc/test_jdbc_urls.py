@@ -78,6 +78,8 @@ def test_a_password_that_ends_the_host(login: str) -> None:
     assert "hush" not in text
     for host in ("h:1,i:2", "[::1]:3306", "me:hush@h", "h"):
         options(f"jdbc:mysql://{host}/db?user=a@b")
+    options("jdbc:sqlserver://h:1433;databaseName=d;trustStore=C:/x.jks;user=a@b")
+    options("jdbc:postgresql://h:/db?user=a@b")
 
 
 def _names(url: str) -> list[str]:

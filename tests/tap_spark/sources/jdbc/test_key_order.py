@@ -230,7 +230,8 @@ def test_mysql_like(
         server.run(f"set time_zone = '+00:00'; {sql}", "keys_")
 
     try:
-        server.run("\n".join(script), "mysql")
+        if not server.run("select 1 from time_zone_name where name = 'Europe/Berlin'", "mysql"):
+            server.run("\n".join(script), "mysql")
         check(walked(lake_spark, connection, execute, types))
     finally:
         server.run("drop database keys_", "mysql")

@@ -197,6 +197,9 @@ def test_what_the_user_sets_wins() -> None:
         ("?x=1&sessionVariables=a%3D1&y=2", {}, "a=1,", "?x=1&y=2"),
         ("?SESSIONVARIABLES=a=1", {"sessionVariables": "b=2"}, "a=1,b=2,", ""),
         ("?x=1", {}, "", "?x=1"),
+        ("?password=p?", {"sessionVariables": "a=1"}, "a=1,", "?password=p?"),
+        ("?x=1&sessionVariables=", {}, "", "?x=1"),
+        ("", {"sessionVariables": "SQL_BIG_SELECTS = 1"}, "SQL_BIG_SELECTS = 1,", ""),
     ],
 )
 def test_variables_of_the_user_join_ours(
@@ -209,6 +212,12 @@ def test_variables_of_the_user_join_ours(
         "sessionVariables": joined + ours
     }
     assert options["url"] == url + rest
+
+
+def test_servers_have_two_names_of_a_variable() -> None:
+    properties = {"sessionVariables": "tx_read_only=1"}
+    options = reader_options(ConnectionConfig("m", url="jdbc:mysql://h/d", properties=properties))
+    assert options["sessionVariables"].startswith("tx_read_only=1,sql_select_limit=")
 
 
 @pytest.mark.parametrize(
