@@ -74,7 +74,10 @@ SPARK_OPTIONS = (
 _REJECTED = frozenset(" ".join(DANGEROUS.values()).lower().split())
 _SPARK_OPTIONS = frozenset(SPARK_OPTIONS.lower().split())
 _NAME = re.compile(r"([A-Za-z_][\w.$-]*)\s*=")
-_CUT_LOGIN = re.compile(r"\s*jdbc:[^/]*//[^/?#@\[]*?:(?!\d+([/?#,;]|$))[^/?#@]*[/?#].*@")
+_CUT_LOGIN = re.compile(
+    r"\s*jdbc:(?:mysql|mariadb|postgresql)[^/]*//"
+    r"[^/?#@\[;=(]*?:(?!\d+([/?#,;]|$)|/)[^/?#@]*[/?#].*@"
+)
 """A URL whose login ends early, by a sign of the password: drivers show it as a host or port."""
 _DECODINGS = 3
 _NOT_A_PROPERTY = "is an option of Spark's reader, not a property of the driver; remove it"
@@ -460,6 +463,12 @@ class StreamConfig:
         if self.path is None:
             return ()
         return (self.path,) if isinstance(self.path, str) else self.path
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether bookmarks of these settings say where it goes on."""
+        method = self.replication_method
+        return method == "INCREMENTAL" or (method is None and self.replication_key is not None)
 
     @property
     def is_python_source(self) -> bool:

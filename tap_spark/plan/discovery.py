@@ -29,7 +29,7 @@ from tap_spark.sources.source import (
 )
 from tap_spark.sources.source_failures import Report, SourceErrors, source_error
 from tap_spark.sources.tables import DiscoveredTable, DriverLister, TableLister, table_lister
-from tap_spark.state.stream_plans import FILES, Method
+from tap_spark.state.stream_plans import FILES
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
@@ -121,9 +121,7 @@ def discovered_catalog(
 def lacks_files(stream: StreamConfig, state: Mapping[str, Any]) -> bool:
     """Return whether a stream has read files, and none is listed now, as before new ones come."""
     positions = ((state.get("bookmarks") or {}).get(stream.name) or {}).get(FILES)
-    if not positions or stream.replication_method == Method.FULL_TABLE:
-        return False
-    if not stream.paths or not lists_nothing(stream.paths):
+    if not positions or not stream.paths or not lists_nothing(stream.paths):
         return False
     text = "stream '%s': found no files; keeping all %d file positions"
     _log.warning(text, stream.name, len(positions))

@@ -487,7 +487,8 @@ def planned(
     is_limited, is_discovered, empty = options != EVERYTHING, catalog is None, list[str]()
     if catalog is None:
         chosen = chosen_settings(config, options) if is_limited else config
-        empty = [stream.name for stream in chosen.streams if state and lacks_files(stream, state)]
+        resumed = [s for s in chosen.streams if state and s.is_incremental]
+        empty = [stream.name for stream in resumed if lacks_files(stream, state)]
         streams = tuple(stream for stream in chosen.streams if stream.name not in empty)
         catalog = discovered_catalog(engine, replace(chosen, streams=streams), failed)
     if is_limited:
@@ -496,7 +497,8 @@ def planned(
     planner = Planner(config, catalog, failed, options)
     outputs, plans = Outputs(), planner.plans(state)
     if state and not is_discovered:
-        empty = [plan.tap_stream_id for plan in plans if lacks_files(plan.config, state)]
+        resumed = [plan.config for plan in plans if plan.method is Method.INCREMENTAL]
+        empty = [stream.name for stream in resumed if lacks_files(stream, state)]
         plans = tuple(plan for plan in plans if plan.tap_stream_id not in empty)
     if config.transforms is not NO_TRANSFORMS and config.transforms.active:
         sql = partial(engine.session, "SQL in stream maps")

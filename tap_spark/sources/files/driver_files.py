@@ -57,10 +57,7 @@ class DriverFiles:
         self.stream = stream
         self.key_properties = stream.key_properties
         self.paths = list(paths.resolve_paths(stream))
-        method = stream.replication_method
-        self._incremental = method == Method.INCREMENTAL or (
-            method is None and stream.replication_key is not None
-        )
+        self._incremental = stream.is_incremental
 
     @property
     def is_local(self) -> bool:

@@ -170,6 +170,16 @@ def _locked_folders(pattern: str) -> list[str]:
     return sorted(folder for folder, mode in folders.items() if not os.access(folder, mode))
 
 
+def _has_folder(pattern: str) -> bool:
+    """Return whether the folder exists in which a local pattern begins."""
+    for one in expanded(pattern):
+        parts = one.split("/")
+        count = next((n for n, part in enumerate(parts) if _GLOB.search(part)), len(parts) - 1)
+        if _hits("/".join(parts[:count]) + "/"):
+            return True
+    return False
+
+
 def _python_pattern(pattern: str) -> str:
     # Hadoop's patterns escape by a backslash, and exclude by a caret, too.
     return re.sub(r"\\(.)", r"[\1]", pattern).replace("[^", "[!")
@@ -227,7 +237,9 @@ def lists_nothing(paths: Iterable[str]) -> bool:
             pattern = path if local is None else _absolute(str(local))
             if local is not None and _exists(pattern):
                 pattern = escaped(pattern)
-            elif local is not None and (not _GLOB.search(path) or _locked_folders(pattern)):
+            elif local is not None and (
+                not _GLOB.search(path) or not _has_folder(pattern) or _locked_folders(pattern)
+            ):
                 return False
             if any(_files(pattern)):
                 return False

@@ -136,7 +136,10 @@ def test_positions_stay_if_nothing_is_listed(
     with pytest.raises(SourceError, match="does not exist"):
         run_on(str(tmp_path / "missing.csv"))
     with pytest.raises(SourceError, match="no file matches"):
-        run_on(str(tmp_path / "*.csv"), replication_method="FULL_TABLE")
+        run_on(str(tmp_path / "mistyped" / "*.csv"))
+    if not has_catalog:
+        with pytest.raises(SourceError, match="no file matches"):
+            run_on(str(tmp_path / "*.csv"), replication_method="FULL_TABLE")
 
 
 @pytest.mark.parametrize(

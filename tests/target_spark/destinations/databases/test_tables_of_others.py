@@ -523,8 +523,9 @@ def test_a_trigger_that_drops_rows_is_named(pg: PG, new_loads: NewLoads, method:
 
 def test_rows_that_a_trigger_routes_into_a_child_are_loaded(pg: PG, new_loads: NewLoads) -> None:
     pg.run(f"create table t (id int, v text); {ROUTES}")
-    run(new_loads(pg), request("id int, v string"), [(1, "a"), (2, "b")])
-    assert pg.table("select id, v from part order by id") == [("1", "a"), ("2", "b")]
+    for method in ("append-only", "overwrite"):
+        run(new_loads(pg), request("id int, v string", method=method), [(1, "a"), (2, "b")])
+        assert pg.table("select id, v from part order by id") == [("1", "a"), ("2", "b")]
 
 
 def test_a_partitioned_table(pg: PG, new_loads: NewLoads) -> None:
