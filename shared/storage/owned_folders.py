@@ -156,7 +156,7 @@ def _try_lock(fd: int) -> bool:
 
 
 LOCKS_NAME = ".singer-spark.locks"
-NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 """Error numbers of a file system without locks."""
 _NAME_BYTES = 7
 _PAUSES = (0.001, 0.01)

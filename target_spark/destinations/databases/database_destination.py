@@ -93,7 +93,7 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
             settings do not resolve that. All rows are unchanged.
     """
     sql, cursor = work.sql, work.cursor
-    work.check_cascades("'overwrite'")
+    work.check_cascades("load_method 'overwrite'", "load the stream with 'upsert'")
     if work.is_theirs() or sql.has_ties(cursor, work.place):
         for request in requests:
             work.alter(request, work.plan(request))

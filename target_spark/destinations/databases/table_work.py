@@ -261,22 +261,21 @@ class TableWork:
                 "the stream into another table; no row of the flush is stored",
             )
 
-    def check_cascades(self, how: str) -> None:
+    def check_cascades(self, how: str, hint: str) -> None:
         """Raise SettingsError if rows of other tables would go with those of the table."""
         if self.described() is None:
             return
         others = self.sql.cascades(self.cursor, self.place)
         if others:
             raise SettingsError(
-                f"{how} would change rows of '{others[0]}' too: its foreign key to the table "
-                f"'{self.place.table}' has an action ON DELETE, or it inherits from that table",
-                where=Where(setting="load_method"),
-                hint="load the stream with 'upsert', or drop that foreign key or inheritance",
+                f"{how} would change rows of '{others[0]}' too: it inherits from the table "
+                f"'{self.place.table}', or its foreign key to it has an action ON DELETE",
+                hint=f"{hint}, or drop that foreign key or inheritance",
             )
 
     def empty_range(self, requests: Sequence[TableRequest], backfill: Backfill) -> None:
         """Change the table for all requests, and delete the range in the open transaction."""
-        self.check_cascades("'--backfill'")
+        self.check_cascades("'--backfill'", "load the range without it, by 'upsert'")
         for request in requests:
             self.alter(request, self.plan(request))
         self.connection.commit()

@@ -10,6 +10,7 @@ owner; only on the same machine can others see whether it lives.
 from __future__ import annotations
 
 import atexit
+import errno
 import hashlib
 import json
 import logging
@@ -112,10 +113,10 @@ class LocalNoteFile:
             except BlockingIOError:  # Another run owns it.
                 return Note()
             except OSError as error:
-                if error.errno not in NO_LOCKS:
+                if error.errno not in NO_LOCKS | {errno.EACCES}:
                     raise
-                text = "replays are not detected, as the file system has no locks: '%s'"
-                _log.warning(text, self.path.parent)
+                text = "replays are not detected, as '%s' cannot be locked: %s"
+                _log.warning(text, self.path, error.strerror)
                 return Note()
             # Of a run that was killed while it wrote.
             Path(f"{self.path}{_SPARE}").unlink(missing_ok=True)

@@ -246,7 +246,7 @@ class MySql:
             number,
             hint,
             refusal=refusal,
-            is_of_value=refusal.startswith("the value"),
+            is_of_value=refusal.startswith("the value") and str(code) != self.sql.other_row,
             column="".join(_COLUMN.findall(message)[-1:]) if refusal else "",
         )
 

@@ -74,9 +74,12 @@ _KEEPS_ROWS = (
 _CASCADES = (
     "SELECT conrelid::regclass::text FROM pg_constraint WHERE confrelid = %s::regclass "
     "AND conrelid <> confrelid AND contype = 'f' AND confdeltype IN ('c', 'n', 'd') UNION ALL "
-    "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class c ON c.oid = inhparent "
-    "WHERE inhparent = %s::regclass AND relkind = 'r' ORDER BY 1"
+    "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class p ON p.oid = inhparent "
+    "JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = %s::regclass AND p.relkind = 'r' "
+    "AND c.relnamespace::regnamespace::text <> '_timescaledb_internal' AND NOT EXISTS (SELECT "
+    "FROM pg_trigger WHERE tgrelid = inhparent AND NOT tgisinternal AND tgtype & 7 = 7) ORDER BY 1"
 )
+"""Tables whose rows are not those of the table, but for children to which a trigger routes rows."""
 _ATTACHED = (
     "SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d JOIN pg_attribute a ON "
     "a.attrelid = d.refobjid AND a.attnum = d.refobjsubid WHERE d.refclassid = 'pg_class'::regclass"
