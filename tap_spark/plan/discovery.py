@@ -29,7 +29,7 @@ from tap_spark.sources.source import (
 )
 from tap_spark.sources.source_failures import Report, SourceErrors, source_error
 from tap_spark.sources.tables import DiscoveredTable, DriverLister, TableLister, table_lister
-from tap_spark.state.stream_plans import FILES
+from tap_spark.state.stream_plans import FILES, NOTHING_LISTED
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def lacks_files(stream: StreamConfig, state: Mapping[str, Any]) -> bool:
     positions = ((state.get("bookmarks") or {}).get(stream.name) or {}).get(FILES)
     if not positions or not stream.paths or not lists_nothing(stream.paths):
         return False
-    text = "stream '%s': found no files; keeping all %d file positions"
-    _log.warning(text, stream.name, len(positions))
+    _log.warning(NOTHING_LISTED, stream.name, len(positions))
     return True
 
 

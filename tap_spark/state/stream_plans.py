@@ -21,6 +21,7 @@ MOST_THREADS = 8
 
 FILES = "files"
 """The positions in files, in a bookmark."""
+NOTHING_LISTED = "stream '%s': found no files; keeping all %d file positions"
 
 
 class Method(str, Enum):

@@ -42,7 +42,7 @@ from tap_spark.sources.files.line_reader import (
 )
 from tap_spark.sources.files.paths import ListedFile
 from tap_spark.sources.frame_helpers import col, frame_of_parts
-from tap_spark.state.stream_plans import FILES, Slice, StreamPlan
+from tap_spark.state.stream_plans import FILES, NOTHING_LISTED, Slice, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -249,7 +249,9 @@ def _forget_positions(
     listed = {file.url for file in files}
     gone = len(positions.keys() - listed)
     kept = kept_positions(positions, listed, datetime.now(timezone.utc).date())
-    if gone:
+    if gone and not listed:
+        log.warning(NOTHING_LISTED, plan.stream, gone)
+    elif gone:
         log.info(
             "stream '%s': %d file(s) of the bookmark no longer exist; dropped the positions of "
             "%d not listed for %d days",
