@@ -466,7 +466,7 @@ class StreamConfig:
 
     @property
     def is_incremental(self) -> bool:
-        """Whether bookmarks of these settings say where it goes on."""
+        """Whether its replication method is INCREMENTAL, if no catalog says otherwise."""
         method = self.replication_method
         return method == "INCREMENTAL" or (method is None and self.replication_key is not None)
 

@@ -118,13 +118,15 @@ def discovered_catalog(
     return {"streams": list(entries.values())}
 
 
-def lacks_files(stream: StreamConfig, state: Mapping[str, Any]) -> bool:
-    """Return whether a stream has read files, and none is listed now, as before new ones come."""
-    positions = ((state.get("bookmarks") or {}).get(stream.name) or {}).get(FILES)
-    if not positions or not stream.paths or not lists_nothing(stream.paths):
-        return False
-    _log.warning(NOTHING_LISTED, stream.name, len(positions))
-    return True
+def without_files(streams: Iterable[StreamConfig], state: Mapping[str, Any]) -> list[str]:
+    """Return the streams that have read files, none of which is listed now; warn of each."""
+    names = []
+    for stream in streams:
+        positions = ((state.get("bookmarks") or {}).get(stream.name) or {}).get(FILES)
+        if positions and stream.paths and lists_nothing(stream.paths):
+            _log.warning(NOTHING_LISTED, stream.name, len(positions))
+            names.append(stream.name)
+    return names
 
 
 def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:

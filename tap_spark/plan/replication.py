@@ -34,7 +34,7 @@ from tap_spark.state.bookmarks import (
     normal_key,
     setting_key,
 )
-from tap_spark.state.stream_plans import Method, Resume, StreamPlan
+from tap_spark.state.stream_plans import FILES, Method, Resume, StreamPlan
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
@@ -436,7 +436,7 @@ def _start_value(
     # A run that ended within a stream without order has left only where it began.
     value = bookmark.get("starting_replication_value") if value is None else value
     other = next((name for name in (key, "partitions") if bookmark.get(name)), None)
-    is_ours = not {"replication_method", "files"}.isdisjoint(bookmark)
+    is_ours = not {"replication_method", FILES}.isdisjoint(bookmark)
     if value is None and other is not None and not is_ours:
         raise SourceError(
             f"the state's bookmark has '{other}', but no 'replication_key_value'",

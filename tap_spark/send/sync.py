@@ -56,7 +56,7 @@ from shared.spark.running_java import declare
 from shared.spark.spark_errors import LOST, LOST_HINT, explain, explain_environment, is_of_java
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import stream_id
-from tap_spark.plan.discovery import discovered_catalog, lacks_files
+from tap_spark.plan.discovery import discovered_catalog, without_files
 from tap_spark.plan.replication import plan_streams, source_name
 from tap_spark.plan.run_options import (
     EVERYTHING,
@@ -484,11 +484,12 @@ def planned(
     options: RunOptions,
 ) -> tuple[Outputs, tuple[StreamPlan, ...], Planner]:
     failed = None if failures is None else failures.report
-    is_limited, is_discovered, empty = options != EVERYTHING, catalog is None, list[str]()
+    is_limited, is_discovered = options != EVERYTHING, catalog is None
+    empty: list[str] = []
     if catalog is None:
         chosen = chosen_settings(config, options) if is_limited else config
-        resumed = [s for s in chosen.streams if state and s.is_incremental]
-        empty = [stream.name for stream in resumed if lacks_files(stream, state)]
+        if state:
+            empty = without_files((s for s in chosen.streams if s.is_incremental), state)
         streams = tuple(stream for stream in chosen.streams if stream.name not in empty)
         catalog = discovered_catalog(engine, replace(chosen, streams=streams), failed)
     if is_limited:
@@ -497,8 +498,8 @@ def planned(
     planner = Planner(config, catalog, failed, options)
     outputs, plans = Outputs(), planner.plans(state)
     if state and not is_discovered:
-        resumed = [plan.config for plan in plans if plan.method is Method.INCREMENTAL]
-        empty = [stream.name for stream in resumed if lacks_files(stream, state)]
+        resumed = (plan.config for plan in plans if plan.method is Method.INCREMENTAL)
+        empty = without_files(resumed, state)
         plans = tuple(plan for plan in plans if plan.tap_stream_id not in empty)
     if config.transforms is not NO_TRANSFORMS and config.transforms.active:
         sql = partial(engine.session, "SQL in stream maps")

@@ -53,6 +53,7 @@ from tap_spark.sources.source import (
 )
 from tap_spark.sources.source_failures import SourceErrors
 from tap_spark.state.stream_plans import (
+    FILES,
     Resume,
     RowForm,
     StreamPlan,
@@ -126,7 +127,7 @@ def _range(plan: StreamPlan) -> str:
     if plan.resume is Resume.NOTHING:
         return "of every row"
     if plan.resume is Resume.FILE_POSITION:
-        count = len(plan.bookmark.get("files") or ())
+        count = len(plan.bookmark.get(FILES) or ())
         after = f"after {count} known file(s)" if count else "from the start"
         return f"by file and line, {after}"
     if plan.resume is Resume.LOG_POSITION:
