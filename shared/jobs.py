@@ -42,7 +42,7 @@ from shared.singer.platform import run_to_exit
 from shared.singer.run_report import html_report
 from shared.singer.run_summary import FORMAT, time_text, write_file
 from shared.spark.running_java import spark_of_both_ends
-from shared.storage.owned_folders import NO_LOCKS, lock_name
+from shared.storage.owned_folders import lock_name, without_locks_too
 
 _log = logging.getLogger(__name__)
 
@@ -340,16 +340,14 @@ def _make(folder: Path) -> None:
 def _only_run(job: NamedJob, overlap_code: int | None) -> Iterator[None]:
     with ExitStack() as locks:
         try:
-            locks.callback(lock_name(job.history, job.key).release)
+            with without_locks_too():
+                locks.callback(lock_name(job.history, job.key).release)
         except BlockingIOError:
             problem = AlreadyRunningError(
                 f"another run of job {job.key} is at work", hint="run again when it has ended"
             )
             problem.exit_code = overlap_code or problem.exit_code
             raise problem from None
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
         yield
 
 

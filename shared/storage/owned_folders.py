@@ -21,7 +21,8 @@ import struct
 import tempfile
 import threading
 import time
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,16 @@ _NAME_BYTES = 7
 _PAUSES = (0.001, 0.01)
 _guard = threading.Lock()
 _open: dict[Path, _LocksFile] = {}
+
+
+@contextmanager
+def without_locks_too() -> Iterator[None]:
+    """Go on behind the block if its lock fails because the file system has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 @dataclass(eq=False)

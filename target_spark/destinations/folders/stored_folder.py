@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.storage.access import NO_OPTIONS, StorageOptions, delete_all, make_durable, remote
-from shared.storage.owned_folders import NO_LOCKS, NameLock, lock_name
+from shared.storage.owned_folders import NameLock, lock_name, without_locks_too
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.destinations.folders.table_folder import (
     SIDE,
@@ -171,11 +171,8 @@ class LocalFolder:
                     if run != self._run and _is_of_run(run) and _dead(run):
                         shutil.rmtree(run, ignore_errors=True)
                 Path(self.pending).mkdir(parents=True)
-                try:
+                with without_locks_too():
                     self._alive = lock_name(self._run.parent, self._run.name)
-                except OSError as error:
-                    if error.errno not in NO_LOCKS:
-                        raise
                 if restores:
                     self._settle()
         return self
@@ -186,11 +183,8 @@ class LocalFolder:
         with writing(self.table):
             descriptor = os.open(f"{self._beside}.lock", os.O_CREAT | os.O_RDWR, 0o666)
             try:
-                try:
+                with without_locks_too():
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
-                except OSError as error:
-                    if error.errno not in NO_LOCKS:
-                        raise
                 yield
             finally:
                 os.close(descriptor)
@@ -376,15 +370,10 @@ def _is_of_run(folder: Path) -> bool:
 
 def _dead(run: Path) -> bool:
     """Return whether a run is known to be dead: a living run holds the name of its folder."""
-    try:
+    with suppress(BlockingIOError), without_locks_too():
         lock_name(run.parent, run.name).release()
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        return False
-    return True
+        return True
+    return False
 
 
 COPIERS = 16
