@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,15 @@ from shared.singer.run_summary import (
 
 NO_LINEAGE = OpenLineageSettings()
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.fixture(autouse=True)
+def quiet_afterwards() -> Iterator[None]:
+    """Exporters that still try must not log into the tests that follow."""
+    log = logging.getLogger("opentelemetry")
+    log.setLevel(logging.NOTSET)
+    yield
+    log.setLevel(logging.CRITICAL)
 
 
 @pytest.fixture
