@@ -471,6 +471,8 @@ class Loader:
         for see in self._at["before_change"]:
             see(stream.stream)
         request = self._tables.request(stream)
+        # A destination may hold the change back until `finish`, with no flush in this run.
+        self._tables.latest.setdefault(stream.stream, request)
         change = self._destination.activate(request, self._versions.edit(request, version))
         if change is not None:
             self._destination.changed(stream.stream, (change,))

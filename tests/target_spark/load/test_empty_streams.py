@@ -131,6 +131,18 @@ def test_records_and_files_of_an_ignored_stream_create_none(runs: Runs) -> None:
     assert not runs.exists()
 
 
+def test_a_version_without_rows_reaches_the_end_of_its_stream(tmp_path: Path) -> None:
+    runs, ended = Runs("parquet", tmp_path, threads()), list[Any]()
+    runs.run([schema("id"), STATE], add_record_metadata=True)
+    with closing(runs.loader(add_record_metadata=True)) as loader:
+        loader._destination.finish = ended.append  # type: ignore[method-assign]
+        stream = StreamSchema("t", schema("id")["schema"])
+        loader.plan(stream)
+        loader.activate(stream, 1)
+        loader.finish("t")
+    assert [request.stream for request in ended] == ["t"]
+
+
 def test_a_dry_run_creates_none(tmp_path: Path) -> None:
     runs = Runs("parquet", tmp_path, threads())
     config = replace(runs.loader()._config, dry_run=DryRun())

@@ -233,3 +233,15 @@ def test_others_have_committed_meanwhile(target: Target, lake_spark: Any) -> Non
     with pytest.raises(DestinationError, match=r"others have committed to .* since the run began"):
         target.run(*LATER, change=commit)
     assert target.all_rows() == {**OLD, "added": [(1, "old"), (9, "x")]}
+
+
+@pytest.mark.slow
+def test_a_version_without_rows_removes_those_before(target: Target) -> None:
+    texts = {"properties": {name: {"type": "string"} for name in ("id", "v")}}
+    version = {"type": "ACTIVATE_VERSION", "stream": "merged", "version": 1}
+    rows = [schema("merged"), {**record("merged", 1), "version": 1}, version, state(2)]
+    # A file with its header alone has text in all columns.
+    header = [{**schema("merged"), "schema": texts}, {**version, "version": 2}, state(3)]
+    for messages in (rows, header):
+        assert target.run(*messages, add_record_metadata=True, hard_delete=True) == 1
+    assert target.rows("merged") == []
