@@ -180,10 +180,12 @@ class _Output:
                 text = f"the schema of stream {source.stream!r} has no properties to map"
                 self._add_problem(patterns[0] if patterns else setting_of(rule.key), text)
             return StreamOutput(self.name, source.schema, tuple(self.keys), None)
+        # 1. The columns: kept, renamed or computed.
         condition = self._condition(lines)
         leaves = self._leaves(lines)
         computed = any(leaf.cell.computed for leaf in leaves)
         touched = computed or bool(lines or condition or source.explode)
+        # 2. Nested ones become several; only those at the top can still be keys.
         rules = source.settings.flattening
         keys = {name: name for name in self.keys}
         if rules.active:
@@ -194,6 +196,7 @@ class _Output:
                 parts = tuple(leaves)
             keys = {part.path[0]: part.cell.name for part in parts if len(part.path) == 1}
             leaves = list(parts)
+        # 3. Records that stay as they are need no transform: it would cost a pass over the rows.
         checked = self._checked_keys(leaves, keys)
         is_whole = not rules.active and not rule.only_named
         if not touched and (is_whole or _is_identity(leaves, source)):

@@ -245,12 +245,14 @@ class Transform:
             `mark`, rows that are filtered out are dropped; rows with an error are kept.
         """
         kept = dict(keep) if isinstance(keep, Mapping) else dict(zip(keep, keep, strict=True))
+        # 1. One row for each element. Columns to keep get other names: elements may have theirs.
         if self.explode is not None:
             names = dict.fromkeys([*kept.values(), *([bypass] if bypass else [])])
             carried = {name: f"__map_carried_{number}" for number, name in enumerate(names)}
             frame = self.explode.rows(frame, carried, bypass, outer=mark is not None)
             kept = {name: carried[source] for name, source in kept.items()}
             bypass = None if bypass is None else carried[bypass]
+        # 2. The filter is computed before all else if Python does: rows that it drops cost no more.
         place = None if self.explode is None else F.col(PLACE)
         values: _Values = {}
         decides = [] if self.filter is None else [self.filter.computed]
@@ -263,6 +265,7 @@ class Transform:
         for value in (*decides, *self.computed):
             if value not in values:
                 values[value] = value.columns
+        # 3. Drop rows that the filter refuses, or mark them and those without elements.
         skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
         is_element = None if place is None else place.isNotNull()
         stays = None if self.filter is None else _passes(self.filter, *values[self.filter.computed])
@@ -273,6 +276,7 @@ class Transform:
             kept[mark] = mark
         elif stays is not None:
             frame = frame.filter(stays if skipped is None else skipped | stays)
+        # 4. The columns of the result, and the first error of each row.
         cleared = skipped if clear else None
         cells = [_cell(cell, values, cleared).alias(cell.name) for cell in self.cells]
         error = _first_error(values, skipped)

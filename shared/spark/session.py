@@ -204,6 +204,7 @@ class SessionStarter:
     def _start(self) -> Any:
         """Return the session, or the context of a Java that only schedules tasks."""
         self._settings = with_needs(self._settings, self._needs)
+        # 1. A Java that runs already: that of spark-submit, or a server of Spark Connect.
         submission = running_java.current()
         if submission is not None:
             return _submitted_session(submission, self._settings)
@@ -214,11 +215,13 @@ class SessionStarter:
                 check_released(self._settings)
                 return connect(remote, self._settings)
             check_serves_connect()
+        # 2. One Java for the tap and the target of a pipe.
         ends = None if remote else BothEnds.of(os.environ)
         settings = None if ends is None else ends.joined()
         check_released(settings or self._settings)
         if ends is not None and settings is not None:
             return self._start_for_both(ends, session_conf(settings))
+        # 3. A Java of its own. With `local` as remote it serves Spark Connect to this process.
         conf = session_conf(self._settings)
         environ = dict(os.environ)
         if remote is not None:

@@ -486,6 +486,7 @@ def planned(
     failed = None if failures is None else failures.report
     is_limited, is_discovered = options != EVERYTHING, catalog is None
     empty: list[str] = []
+    # 1. The catalog: discovered without streams whose files are gone, or cut to the run's options.
     if catalog is None:
         chosen = chosen_settings(config, options) if is_limited else config
         if state:
@@ -495,12 +496,14 @@ def planned(
     if is_limited:
         lost = (*empty, *(failures.errors if failures else ()))
         catalog = chosen_catalog(ruled_catalog(catalog, options.rules, lost), options, lost)
+    # 2. How each stream is read. One whose files are gone keeps its bookmark.
     planner = Planner(config, catalog, failed, options)
     outputs, plans = Outputs(), planner.plans(state)
     if state and not is_discovered:
         resumed = (plan.config for plan in plans if plan.method is Method.INCREMENTAL)
         empty = without_files(resumed, state)
         plans = tuple(plan for plan in plans if plan.tap_stream_id not in empty)
+    # 3. What maps make of the streams. They may name streams that this run does not read.
     if config.transforms is not NO_TRANSFORMS and config.transforms.active:
         sql = partial(engine.session, "SQL in stream maps")
         names = [*empty, *(plan.stream for plan in plans)]

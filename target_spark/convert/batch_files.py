@@ -156,6 +156,7 @@ class BatchFiles:
         files = resolve_files(batch.files, batch.source, self._config.allowed_roots)
         urls = [file.url for file in batch.files if self._config.cleanup and "%" in file.url]
         self._unescaped |= {url: path for url in urls if (path := decoded_path(url))}
+        # Storage is asked for all files at once: each answer takes as long as a small load.
         far = [file.url for file in files if local_path(file.url) is None]
         for url in filter(self.options.are_kept_from, far):
             self._warn_once(

@@ -111,11 +111,13 @@ def plan_rewind(
     losses: list[str] = []
     notes: list[str] = []
     for history in histories:
+        # 1. A table that stays has a say in the STATE, too: as it is now.
         if names is not None and history.name not in names:
             states += _states(history, history.newest)
             if not history.is_moment(history.newest):
                 losses.append(f"'{history.name}' stays and {_NO_STATE}: its rows may come twice")
             continue
+        # 2. The newest commit up to the target after which the STATE of each stream is known.
         start = _at(history, target)
         lineage = () if start is None else tuple(history.lineage(start))
         moment = next((commit for commit in lineage if history.is_moment(commit)), None)
@@ -131,6 +133,7 @@ def plan_rewind(
                 )
             if moment != start:
                 notes.append(f"'{history.name}' returns to an earlier commit: the last {_NO_STATE}")
+        # 3. Without one: why. Only a table that came later lets the others return.
         elif start is not None and history.marks(start):
             problems.append(f"no commit of '{history.name}' up to then can be used: it {_NO_STATE}")
         elif lineage and lineage[-1].base == UNKNOWN:
@@ -144,6 +147,7 @@ def plan_rewind(
                 f"'{history.name}' was created later and stays as it is: "
                 "drop it before the next load, which sends its rows again"
             )
+    # 4. One STATE that is true for all tables together.
     state = None
     try:
         state = joint_state(states) if states else None

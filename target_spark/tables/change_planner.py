@@ -106,6 +106,8 @@ class ChangePlanner:
         legal, grown = self._fit(column, name, column.name)
         if name not in self.columns:
             return self._added(_placed(column, name, legal, None, {column.name: name}))
+        # 1. The type grows, if the contract lets it; that of a fixed column only within its family:
+        #    1 and '1' are not the same key.
         old = self.columns[name].dataType
         is_other = grown is not None and (
             bool(grown.add) or any(family(before) != family(new) for _, before, new in grown.widen)
@@ -118,6 +120,7 @@ class ChangePlanner:
                 return _placed(column, name, legal, grown, {column.name: name})
         elif column.name in self.fixed:
             raise self._fixed_error(column, old)
+        # 2. Another type, by `type_conflicts`.
         if self.request.contract.types != EVOLVE:
             return self._unchanged(column, name, legal)
         if self.conflicts == "suffix":

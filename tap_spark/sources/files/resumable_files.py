@@ -303,11 +303,13 @@ def late_lines(
 
     Keys of such lines may be below the bookmark, which is of the rows that were sent.
     """
+    # 1. Lines that go on waiting, as their file has not changed.
     waited = plan.bookmark.get(WAITING) or {}
     positions = read_positions(replace(plan, bookmark={FILES: waited}))
     late: dict[Any, list[FilePart]] = {}
     same = {file.url for file in files if _is_unchanged(file, positions.get(file.url))}
     waiting = {url: waited[url] for url in same if positions[url].offset == ends.get(url)}
+    # 2. Of the other files, lines that have got their end since then, and those that wait now.
     files = [file for file in files if file.url not in waiting]
     urls = [file.url for file in files if file.url in ends]
     with ThreadPoolExecutor(INSPECTION_THREADS) as pool:

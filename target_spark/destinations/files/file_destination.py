@@ -335,6 +335,7 @@ class FileDestination(Destination):
         self, folder: TableFolder, request: TableRequest, flushes: Sequence[Flush], key: Hashable
     ) -> _Step | None:
         """Plan the step that makes flushes visible; return None if there is no table."""
+        # 1. The columns of the table, by its schema file and those of the flushes.
         overwrite = request.method == OVERWRITE
         present = data_files(folder, self.encoding.format)
         if overwrite:
@@ -347,9 +348,11 @@ class FileDestination(Destination):
         if not old or not present or old.source == request.source:
             table = replace(table, source=request.source)
         write = self._write(folder, table)
+        # 2. The files before: dropped, or written again if their format cannot add the columns.
         drop = frozenset(present) if overwrite else frozenset[str]()
         add = {} if old is None else self._renewed(folder, present, old.struct, write, request)
         drop |= {name for name in present if add}
+        # 3. The new files. A table without any gets one without rows, which has its columns.
         rows = 0
         for flush in flushes:
             names, count = self._fitting(flush, write)
