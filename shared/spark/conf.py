@@ -80,6 +80,8 @@ SQL_DEFAULTS = {
     # What does not fit a type is an error; Spark 3.5 made it null or cut it.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.timeType.enabled": "true",
+    # Readers without Java take the years of INT96, Spark's default, from 1678 to 2261 alone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Upper and lower case as stream maps expect them.
     "spark.sql.icu.caseMappings.enabled": "true",
 }

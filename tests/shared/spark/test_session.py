@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import json
 import os
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 import pytest
+from pyarrow import parquet
 
 from shared.errors import DestinationError, SparkStartError
 from shared.spark.conf import (
@@ -208,7 +210,10 @@ def test_session_of_the_tests(spark: SparkSession, tmp_path: Path) -> None:
     python = spark.range(1).mapInArrow(_executable, "python string").first()
     assert python is not None
     assert python[0] == sys.executable
-    spark.range(10).write.csv(str(tmp_path / "out"))
+    spark.sql("SELECT TIMESTAMP '9999-12-31' AS at").write.parquet(str(tmp_path / "out"))
+    # Readers without Java take Spark's INT96 for another year, or end with an error.
+    late = dt.datetime(9999, 12, 31, tzinfo=dt.timezone.utc)
+    assert parquet.read_table(tmp_path / "out").to_pydict() == {"at": [late]}
     assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".crc"] == []
 
 
