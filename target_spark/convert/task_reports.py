@@ -206,12 +206,6 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
 def record_error(batch: Batch, result: LoadResult) -> RecordError:
     """Return the error for the first record that does not fit, with the number of others."""
     first = result.rejects[0]
-    staged = any(file.url == first.file and file.line_map for file in batch.files)
-    where = Where(
-        stream=batch.source,
-        file=None if staged else shown(first.file),
-        line=first.line,
-    )
     many = result.rejected > 1
     hint = f"{result.rejected} records of this batch do not fit" if many else ""
-    return RecordError(first.reason, where=where, hint=hint)
+    return RecordError(first.reason, where=batch.where(first), hint=hint)

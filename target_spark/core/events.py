@@ -132,6 +132,7 @@ class WorkDone:
         size: Bytes written for them (of a `Convert`).
         rejected: Records rejected (of a `Convert`).
         received: Records read, those included, without replayed ones (of a `Convert`).
+        reason: Place of the first record rejected, and what is wrong with it (of a `Convert`).
         expected: Lines of each segment that may be replayed (of a `Recall`); 0 for a batch file.
     """
 
@@ -140,6 +141,7 @@ class WorkDone:
     size: int = 0
     rejected: int = 0
     received: int = 0
+    reason: str = ""
     expected: tuple[int, ...] = ()
 
 

@@ -40,7 +40,14 @@ class ErrorBudget:
     max_error_share: float | None = None
 
     def error(
-        self, stream: str, records: int, rejected: int, lines: int = 0, *, at_end: bool
+        self,
+        stream: str,
+        records: int,
+        rejected: int,
+        lines: int = 0,
+        *,
+        reason: str = "",
+        at_end: bool,
     ) -> RecordError | None:
         """Return the error of a stream that has exceeded its budget, or None.
 
@@ -48,6 +55,8 @@ class ErrorBudget:
             records: Its records so far, rejected ones included.
             lines: How many of the rejected ones the reader has found. Good records beside them may
                 not be counted yet, so that they are part of the share only at the end.
+            reason: Where one of the last is, and what is wrong with it: they are not reported, as
+                their flush is discarded.
             at_end: Whether they are all records of the stream.
         """
         share = self.max_error_share if at_end or records >= LEAST_RECORDS else None
@@ -58,9 +67,10 @@ class ErrorBudget:
         else:
             return None
         return RecordError(
-            f"{rejected} of {records} records were rejected, but `{setting}` is {bound}",
+            f"{rejected} of {records} records were rejected, but `{setting}` is {bound}"
+            + (f"; {reason}" if reason else ""),
             where=Where(stream=stream),
-            hint="the reasons are in the log and in the dead letters",
+            hint="those of flushes that are committed are in the log and in the dead letters",
         )
 
 
@@ -145,6 +155,7 @@ class Failures:
         counted[job.piece.index] = event.received, event.rejected
         stream.records += event.received - records_before
         stream.rejected += event.rejected - rejected_before
+        stream.reason = event.reason or stream.reason
         if not stream.rejected:
             return None
         return self.over_budget(stream, at_end=is_over and stream.is_converted)
@@ -163,8 +174,11 @@ class Failures:
 
     def over_budget(self, stream: Stream, *, at_end: bool) -> RecordError | None:
         """Return the error of a stream that has too many bad records, or None."""
-        name, lines = stream.schema.stream, stream.rejected_lines
-        return self.budget(name).error(name, stream.records, stream.rejected, lines, at_end=at_end)
+        name, counts = (
+            stream.schema.stream,
+            (stream.records, stream.rejected, stream.rejected_lines),
+        )
+        return self.budget(name).error(name, *counts, reason=stream.reason, at_end=at_end)
 
 
 @dataclass(eq=False)

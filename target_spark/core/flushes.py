@@ -270,6 +270,7 @@ class Stream:
         records: Its converted records and those that were rejected.
         rejected: How many of them were rejected.
         rejected_lines: How many of these were lines that are no records.
+        reason: Place of one that was rejected last, and what is wrong with it.
     """
 
     schema: StreamSchema
@@ -294,6 +295,7 @@ class Stream:
     records: int = 0
     rejected: int = 0
     rejected_lines: int = 0
+    reason: str = ""
 
     @property
     def is_converted(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shared.encodings.encoding_format import Encoding
 from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.settings.kinds import one_of, setting
+from shared.storage.urls import shown
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -333,6 +334,11 @@ class Batch:
     def source(self) -> str:
         """Return the name of the source stream, for messages."""
         return self.stream.stream if self.making is None else self.making.stream
+
+    def where(self, reject: Reject) -> Where:
+        """Return the place of a rejected record: a line of standard input, or of a batch file."""
+        staged = any(one.url == reject.file and one.encoding.format == STAGED for one in self.files)
+        return Where(self.source, None if staged else shown(reject.file), reject.line)
 
 
 @dataclass(frozen=True)

@@ -174,14 +174,18 @@ class ActionExecutor:
         pieces = self._converted.setdefault(action.flush, {})
         if piece.index in pieces:
             self._give_up(action.header, pieces, [piece.index])
+        batch = replace(action.header, files=files, replay=piece.replay)
         with self.engine.serving(stream):
-            result = self.loader.convert(replace(action.header, files=files, replay=piece.replay))
+            result = self.loader.convert(batch)
         pieces[piece.index] = (files, result)
         size = sum(part.size for part in result.parts)
         rows = result.rows - result.exploded
         # What was rejected of replayed records is not known: they count neither way.
         received = result.received - result.replayed
-        return ev.WorkDone(action.work, rows, size, min(result.rejected, received), received)
+        rejected, first = min(result.rejected, received), next(iter(result.rejects), None)
+        place = None if first is None else replace(batch.where(first), stream=None)
+        reason = "" if first is None else f"{place}: {first.reason}"
+        return ev.WorkDone(action.work, rows, size, rejected, received, reason)
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)

@@ -38,13 +38,10 @@ class Rejections:
 
     def report_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
         """Report the rejected records of a durable flush."""
-        staged = {file.url for file in batch.files if file.encoding.format == "singer"}
         stream = batch.stream.stream
         for result in results:
             for reject in result.rejects[:FIRST]:
-                file = None if reject.file in staged else shown(reject.file)
-                where = Where(stream=stream, file=file, line=reject.line)
-                self._name(stream, where, reject.reason)
+                self._name(stream, batch.where(reject), reject.reason)
             if result.rejected:
                 self._count(stream, result.rejected)
             for name in sorted(result.cut):

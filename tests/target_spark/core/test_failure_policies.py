@@ -161,6 +161,11 @@ class TestLogAndContinue:
         assert "stream 's': records rejected: 2" in texts
         assert "lines rejected: 3" in texts
 
+    def test_a_discarded_flush_shows_why(self, tmp_path):
+        result = Result(tmp_path, failure=self.failure, max_errors=1)
+        with pytest.raises(RecordError, match="`max_errors` is 1; line 3: not JSON"):
+            result.load(SCHEMA, record(1), BROKEN, BROKEN, state(1))
+
     def test_the_log_is_bounded_and_the_count_is_not(self, tmp_path, caplog):
         caplog.set_level(logging.INFO)
         Result(tmp_path, failure=self.failure).load(SCHEMA, *[BROKEN] * 500, *["x"] * 500)
