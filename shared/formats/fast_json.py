@@ -48,6 +48,8 @@ _BY_VALUE = (T.BinaryType, T.TimeType, T.DayTimeIntervalType, T.YearMonthInterva
 _UNREADABLE = (T.MapType, T.VariantType, JsonText)
 _FINER = rb"[.,][0-9]{6}[0-9]*[1-9]"
 _FRACTION = re.compile(rb"[0-9][.e]")
+_TINY = r"[:,\[]\s*-?[0-9]+(?:\.[0-9]{20,}[eE]-|(?:\.[0-9]+)?[eE]-0*(?:[2-9]|[1-9][0-9])[0-9])"
+"""Numbers with (among others) more than 38 places, of which Arrow makes 0, or crashes."""
 _WORDS = re.compile(rb'"(-?Infinity|NaN)"(?!\s*:)')
 _ENVELOPE = (
     pa.field("time_extracted", pa.timestamp("us", "UTC")),
@@ -369,6 +371,8 @@ def _sample(data: bytes) -> Iterator[bytes]:
 
 
 def _read_json(data: bytes, schema: pa.Schema, unexpected: str = "ignore") -> pa.Table:
+    if "decimal" in str(schema) and pc.match_substring_regex(pa.scalar(data), _TINY).as_py():
+        raise BlockRefused
     parse = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
     for size in (_BLOCK_BYTES, len(data) + 1):
         options = pj.ReadOptions(use_threads=False, block_size=size)

@@ -41,6 +41,7 @@ from shared.formats.date_numbers import moment_text
 from shared.formats.json_text import NON_FINITE, Number, Refused, Value, bare_text, json_text
 from shared.formats.json_values import NUMBER_TEXT, Convert, converter
 from shared.formats.schema_nodes import (
+    MAX_DIGITS,
     JsonText,
     is_free_form,
     json_schema_to_spark,
@@ -181,7 +182,7 @@ class RowReader:
         if column.type.equals(kind):
             return column
         parses = self._texts and _is_text(column.type) and _parses(kind)
-        if not parses and not _is_safe(column.type, kind):
+        if not (_keeps_digits(column, kind) if parses else _is_safe(column.type, kind)):
             return None
         try:
             cast = conform_column(column, kind)
@@ -278,6 +279,14 @@ def _is_number(kind: pa.DataType) -> bool:
 def _parses(kind: pa.DataType) -> bool:
     """Return whether Arrow reads text as this type as CSV means it."""
     return bool(_is_number(kind) or _types.is_date(kind) or _types.is_timestamp(kind))
+
+
+def _keeps_digits(texts: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Return whether Arrow surely reads texts as they are: its decimals overflow without notice."""
+    if not _types.is_decimal(kind):
+        return True
+    pattern = rf"^[+-]?[0-9]{{0,{MAX_DIGITS - kind.scale}}}(\.[0-9]{{0,{MAX_DIGITS}}})?$"
+    return bool(pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py())
 
 
 def _misreads(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:

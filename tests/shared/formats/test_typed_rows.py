@@ -232,6 +232,16 @@ def test_numbers_of_csv_are_read_alike_beside_any_others(node: Any, expected: st
     assert actual == expected.split()
 
 
+@pytest.mark.parametrize("scale", [0, 18, 38])
+@pytest.mark.parametrize(
+    "text", ["1" + "0" * 30, "1e30", "12e14", "5.5e37", "5e-59", "12e-57", "1e-999999999"]
+)
+def test_a_decimal_of_csv_is_the_number_or_refused(scale: int, text: str) -> None:
+    node = {**NUMBER, "x-spark-type": f"decimal(38,{scale})"}
+    values, rejects = read(node, [text], texts=True)
+    assert len(rejects) == 1 or values == [Decimal(text)]
+
+
 def test_free_form_streams_keep_whole_rows() -> None:
     reader = RowReader({}, strict=True)
     [text] = reader.read(pa.table({"a": [1], "b": [b"\xff"]})).table.column(0).to_pylist()
