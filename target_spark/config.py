@@ -345,11 +345,19 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
             where=Where(stream=stream, setting="load_method"),
             hint="load the range without --backfill in the target: `history` adds what has changed",
         )
-    if backfill is not None and backfill.column not in struct.names:
+    if config.backfill is not None and backfill is None:
+        raise SettingsError(
+            f"the input of a backfill of '{config.backfill.stream}' has another stream",
+            where=Where(stream=stream, setting="--backfill"),
+            hint="name the stream as in its SCHEMA, after stream maps; let the tap send it alone",
+        )
+    if backfill is not None and backfill.column not in (
+        struct.names if config.denormalized else keys
+    ):
         raise MessageError(
             f"the column '{backfill.column}' of the backfill is not a property of the SCHEMA",
             where=Where(stream=stream),
-            hint="see --column",
+            hint="see --column; with `denormalized: false`, it must be a key property",
         )
     return TableRequest(
         stream=stream,

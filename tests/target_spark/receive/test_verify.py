@@ -104,17 +104,23 @@ class TestRequests:
     STREAM = StreamSchema("a", {"properties": {"id": {"type": "integer"}}}, ("id",))
 
     def request(
-        self, stream: StreamSchema = STREAM, *, deletes: bool = False, **settings: Any
+        self,
+        stream: StreamSchema = STREAM,
+        *,
+        deletes: bool = False,
+        column: str = "id",
+        **settings: Any,
     ) -> Any:
         from pyspark.sql import types as T  # noqa: N812
 
         from target_spark.core.differences import Verification
 
-        part = Backfill("a", "id", "1", "5")
+        part = Backfill("a", column, "1", "5")
         wanted = Verification(print, deletes=deletes)
         own = replace(config(**settings), verification=wanted, backfill=part)
         assert stream_settings(own, "a").method == "overwrite", "rows wait for the end of the input"
-        return table_request(own, stream, T.StructType([T.StructField("id", T.LongType())]))
+        columns = [T.StructField(name, T.LongType()) for name in ("id", "at")]
+        return table_request(own, stream, T.StructType(columns))
 
     def test_rows_are_compared_by_key(self) -> None:
         assert self.request().method == "overwrite"
@@ -122,11 +128,19 @@ class TestRequests:
         with pytest.raises(MessageError, match="key properties"):
             self.request(StreamSchema("a", self.STREAM.schema))
 
+    def test_only_the_stream_of_a_range_is_taken(self) -> None:
+        with pytest.raises(SettingsError, match="a backfill of 'a' has another stream"):
+            self.request(replace(self.STREAM, stream="A"))
+        assert self.request(denormalized=False).backfill is not None
+        assert self.request(column="at").backfill is not None
+        with pytest.raises(MessageError, match="it must be a key property"):
+            self.request(column="at", denormalized=False)
+
     def test_deletions_need_the_keys_alone(self) -> None:
         actual = self.request(deletes=True, partition_by=["day"], upsert_order_by="at")
         assert (actual.layout.partition_by, actual.order_by) == ((), ())
-        with pytest.raises(SettingsError, match="'at' is not a column of the stream"):
-            self.request(upsert_order_by="at")
+        with pytest.raises(SettingsError, match="'on' is not a column of the stream"):
+            self.request(upsert_order_by="on")
 
     def test_files_may_be_appended_to(self) -> None:
         files = {"format": "parquet", "load_method": "append-only"}
