@@ -24,7 +24,7 @@ from target_spark.core.differences import (
     TableDifference,
     Verification,
 )
-from target_spark.core.load_plans import Backfill, TableRequest, without_column
+from target_spark.core.load_plans import TableRequest, without_column
 from target_spark.destinations.databases.database_destination import repeated_in_session, swap_names
 from target_spark.destinations.databases.database_tables import (
     Cursor,
@@ -84,9 +84,9 @@ class StagedComparison:
         ranges: Number of ranges of hashed keys.
         deleted: Column that marks rows as deleted, if the table has one.
         kinds: The kinds of differences that count.
-        part: The range of the table that is compared; None for all of it. A row with a key of the
-            run is compared in any case.
-        part_column: Its column in the table.
+        bounds: Those of the range of the table that is compared; None for all of it. A row with a
+            key of the run is compared in any case.
+        part_column: The column of the range in the table.
     """
 
     sql: LoadSql
@@ -99,7 +99,7 @@ class StagedComparison:
     ranges: int
     deleted: str | None
     kinds: Sequence[str]
-    part: Backfill | None
+    bounds: tuple[object, object] | None
     part_column: str
 
     def difference(
@@ -221,7 +221,7 @@ class StagedComparison:
 
     @property
     def _inside(self) -> str:
-        if self.part is None:
+        if self.bounds is None:
             return "1"
         name = self.sql.name(self.part_column)
         return f"CASE WHEN {name} >= {_ARGUMENT} AND {name} < {_ARGUMENT} THEN 1 ELSE 0 END"
@@ -240,11 +240,11 @@ class StagedComparison:
         return f"SELECT k FROM {self.sql.table(self.differences)} WHERE kind IN ({listed})"
 
     def _run(self, statement: str) -> None:
-        if self.part is None:
+        if self.bounds is None:
             self.cursor.execute(statement)
             return
         statement = statement.replace("%", "%%").replace(_ARGUMENT, "%s")
-        self.cursor.execute(statement, (self.part.since, self.part.until))
+        self.cursor.execute(statement, self.bounds)
 
 
 @dataclass
@@ -360,7 +360,7 @@ def _sides(
         wanted.ranges,
         deleted if deleted in types else None,
         wanted.kinds,
-        part,
+        None if part is None else work.bounds(request, part),
         "" if part is None else plan.mapping[part.column],
     )
     return sides, () if wanted.deletes else tuple(lacking)

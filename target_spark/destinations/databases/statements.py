@@ -326,6 +326,14 @@ class LoadSql(Protocol):
         name = self.name(column).replace("%", "%%")
         return f"DELETE FROM {self.with_arguments(place)} WHERE {name} >= %s AND {name} < %s"
 
+    def bound(self, text: str, data_type: T.DataType) -> object:  # noqa: ARG002
+        """Return a bound of a range of a column of the stream, as an argument.
+
+        Raises:
+            SettingsError: The server would not refuse what is no such value.
+        """
+        return text
+
     def outside_range(self, rows: StagedRows, column: str) -> str:
         """Select a staged row that is not in a range of a column, given as two arguments."""
         value = rows.values[column].replace("%", "%%")

@@ -273,8 +273,14 @@ class TableWork:
                 hint=f"{hint}, or drop that foreign key or inheritance",
             )
 
+    def bounds(self, request: TableRequest, backfill: Backfill) -> tuple[object, object]:
+        """Return the bounds of a range, as arguments of a statement; see `LoadSql.bound`."""
+        kind = request.struct[backfill.column].dataType
+        return self.sql.bound(backfill.since, kind), self.sql.bound(backfill.until, kind)
+
     def empty_range(self, requests: Sequence[TableRequest], backfill: Backfill) -> None:
         """Change the table for all requests, and delete the range in the open transaction."""
+        bounds = self.bounds(requests[-1], backfill)
         self.check_cascades("'--backfill'", "load the range without it, by 'upsert'")
         for request in requests:
             self.alter(request, self.plan(request))
@@ -283,7 +289,7 @@ class TableWork:
             self.key(request, self.plan(request))
         column = self.plan(requests[-1]).mapping[backfill.column]
         statement = self.sql.delete_range(self.place, column)
-        self.cursor.execute(statement, (backfill.since, backfill.until))
+        self.cursor.execute(statement, bounds)
 
     def check_range(
         self, request: TableRequest, plan: TablePlan, parts: Sequence[Part], backfill: Backfill
@@ -298,7 +304,7 @@ class TableWork:
             return
         column = plan.mapping[backfill.column]
         query = self.sql.outside_range(self.staged_rows(request, plan, urls), column)
-        if self.first(query, (backfill.since, backfill.until)) is not None:
+        if self.first(query, self.bounds(request, backfill)) is not None:
             raise outside_range(backfill)
 
     def refusal_of(

@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from shared.errors import DestinationError, SettingsError, Where
@@ -185,6 +187,24 @@ class MySqlSql(LoadSql):
             return _from_text(expression, kind, size) if staged == "longtext" else expression
         refused = f"CONCAT({expression}, ' cannot be stored exactly')"
         return f"CASE WHEN {expression} <> {created} THEN {refused} ELSE {expression} END"
+
+    def bound(self, text: str, data_type: T.DataType) -> object:
+        """See `LoadSql`: the server takes what it can read of a text, and no offset of a time."""
+        try:
+            if isinstance(data_type, T.NumericType) and (number := Decimal(text)).is_finite():
+                return number
+            if isinstance(data_type, (T.DateType, T.TimestampType, T.TimestampNTZType)):
+                time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+                return time if time.tzinfo is None else time.astimezone(timezone.utc)
+            if not isinstance(data_type, T.NumericType):
+                return text
+        except (ValueError, ArithmeticError):
+            pass
+        raise SettingsError(
+            f"the bound '{text}' of the range is no value of a column of type "
+            f"{data_type.simpleString()}",
+            hint="see --from and --to",
+        )
 
     def without_null(self, value: str, column: FoundColumn) -> str:
         """See `LoadSql`: the server replaces a null by a new number, or by the current time."""

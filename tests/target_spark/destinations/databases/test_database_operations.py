@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, tables_of
 
-from shared.errors import DestinationError, DifferenceError, RecordError
+from shared.errors import DestinationError, DifferenceError, RecordError, SingerSparkError
 from target_spark.core.differences import TableDifference, Verification
 from target_spark.core.load_plans import Backfill, TableRequest
 from target_spark.operate.database_operations import DatabaseOperations
@@ -83,6 +83,24 @@ def test_what_differs_is_found_and_repaired(db: Db, new_loads: NewLoads) -> None
     assert set(now) == set(range(1, 21))
     assert compare(new_loads, db, TABLE, SOURCE).left == ""
     assert tables_of(db) == ["t"]
+
+
+def test_bounds_are_values_of_the_column(db: Db, new_loads: NewLoads) -> None:
+    """MySQL reads what it can of a text: 5,000 as 5, and a time without its offset."""
+    asked = request("id int!, n long, t timestamp", "id", "upsert")
+    hours = [dt.datetime(2026, 1, 1, hour, tzinfo=dt.timezone.utc) for hour in range(8)]
+    new_loads(db).load(asked, [(hour, 2**53 + hour, at) for hour, at in enumerate(hours)])
+    bounds = ("2026-01-01T05:00:00+02:00", "2026-01-01T05:00Z")
+    source = [(3, 2**53 + 3, hours[3]), (4, 2**53 + 4, hours[4])]
+    part = replace(asked, backfill=Backfill("t", "t", *bounds))
+    assert compare(new_loads, db, part, source).left == ""
+    part = replace(asked, backfill=Backfill("t", "n", str(2**53 + 3), str(2**53 + 5)))
+    assert compare(new_loads, db, part, source).left == ""
+    for column, wrong in (("n", "5,000"), ("n", "NaN"), ("t", "today")):
+        part = replace(asked, backfill=Backfill("t", column, wrong, "2027-01-01"))
+        if (db.kind, wrong) != ("postgresql", "today"):
+            with pytest.raises(SingerSparkError, match=wrong):
+                compare(new_loads, db, part, source)
 
 
 def test_only_a_range_is_compared(db: Db, new_loads: NewLoads) -> None:
