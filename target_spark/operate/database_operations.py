@@ -165,7 +165,7 @@ class StagedComparison:
         self.cursor.execute(self.sql.drop(self.differences))
         # A server may look for each row of the table in it: that needs an index.
         columns = f"r integer, k char(32) PRIMARY KEY, kind varchar(8), example {text}"
-        self.cursor.execute(f"CREATE TABLE {result} ({columns})")
+        self.cursor.execute(f"CREATE TABLE {result} ({columns}){self.sql.options}")
         if not ranges:
             return {}
         self._run(f"INSERT INTO {result} (r, k, kind, example) {self._differences(ranges)}")
