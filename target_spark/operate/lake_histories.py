@@ -178,11 +178,14 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
         since = plan.needed_since
         if since is not None and (time.time() - since) * (1 + _SKEW) > keeps:
             return Removal(left=f"{plan.kept[0].why} needs files that are older than {_RETENTION}")
-        with one_writer(table.place.folder):
+        tasks = {_LISTING_TASKS: self._config.spark.conf.get(_LISTING_TASKS, "200")}
+        with one_writer(table.place.folder), configured(table.spark, tasks):
             table.sql(f"VACUUM {table.name}").collect()
             return Removal(0, vacuumed_files(table))
 
 
+# VACUUM has as many tasks; by default 10,000, which take minutes for a table of a few files.
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _RETENTION = "delta.deletedFileRetentionDuration"
 _ONE_WEEK = "interval 1 week"
 _SKEW = 0.01

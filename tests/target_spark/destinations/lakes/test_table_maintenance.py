@@ -9,15 +9,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 from lake_loads import DeltaLoad, IcebergLoad, Load
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
+from shared.spark.conf import SparkSettings
 from target_spark.core.load_plans import Layout
+from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
+from target_spark.operate.lake_histories import DeltaHistory
 from target_spark.operate.rewind import maintain, rewind
+from target_spark.operate.table_history import KeepPlan
 from target_spark.operate.table_maintenance import LakeTables
-from target_spark.run_settings import MaintenanceSettings
+from target_spark.run_settings import MaintenanceSettings, TargetConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
@@ -120,3 +125,16 @@ def test_replays_are_detected_after_maintenance(
     assert "a rewind can return to version" in caplog.text
     assert "was not maintained" not in caplog.text
     assert sorted(row["id"] for row in load.other_reader().rows) == list(range(7))
+
+
+def test_vacuum_has_as_many_tasks_as_a_table_needs() -> None:
+    """With Spark's default of 10,000, that of an empty table takes a minute."""
+    name, conf, seen = "spark.sql.sources.parallelPartitionDiscovery.parallelism", MagicMock(), []
+    table = MagicMock(**{"place.folder": None, "properties.return_value": {}, "spark.conf": conf})
+    table.sql.side_effect = lambda _: seen.extend(conf.set.call_args_list) or MagicMock()
+    for own in ({}, {name: "3"}):
+        config = TargetConfig(format="delta", spark=SparkSettings(conf=own))
+        DeltaHistory(DeltaFormat(config), config).expire(table, KeepPlan(()))
+        assert seen[0] == call(name, own.get(name, "200"))
+        conf.reset_mock()
+        seen.clear()
