@@ -9,6 +9,7 @@ Why beside `json_values`: no Python object for a value, many times faster (bench
 from __future__ import annotations
 
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -371,7 +372,7 @@ def _sample(data: bytes) -> Iterator[bytes]:
 
 
 def _read_json(data: bytes, schema: pa.Schema, unexpected: str = "ignore") -> pa.Table:
-    if "decimal" in str(schema) and pc.match_substring_regex(pa.scalar(data), _TINY).as_py():
+    if "decimal" in str(schema) and _has_tiny(data):
         raise BlockRefused
     parse = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
     for size in (_BLOCK_BYTES, len(data) + 1):
@@ -382,6 +383,14 @@ def _read_json(data: bytes, schema: pa.Schema, unexpected: str = "ignore") -> pa
             if "straddl" not in str(error) or size > len(data):
                 raise
     raise BlockRefused
+
+
+def _has_tiny(data: bytes) -> bool:
+    # An array around the bytes copies none of them. The plain search takes a fifth of the time.
+    ends = pa.py_buffer(struct.pack("=2q", 0, len(data)))
+    text = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
+    has_exponent = pc.match_substring(text, "e-", ignore_case=True)[0].as_py()
+    return bool(has_exponent and pc.match_substring_regex(text, _TINY)[0].as_py())
 
 
 def _read_type(data_type: T.DataType) -> pa.DataType:
