@@ -647,12 +647,12 @@ class Pipeline:
         """Add steps to end the loaded streams, after the last STATE."""
         line = self._uncovered.line
         for name, stream in self._streams.items():
-            # A stream that brought nothing has nothing to end; one that becomes visible as a whole
-            # was ended by its swap.
-            was_read = stream.has_flushes or stream.was_recalled
-            is_over = stream.swap is not None and not self.publishes
-            if was_read and not is_over and not stream.has_failed:
-                self._schedule.add_step(stream, Ending(name, stream.end.awaits_state(line)))
+            # A stream that brought nothing has nothing to end; its swap has ended one that has it.
+            is_over = stream.has_failed or (stream.swap is not None and not self.publishes)
+            if not is_over and (stream.has_flushes or stream.was_recalled):
+                # One from before its SCHEMA does not count: newer SDKs do not repeat an equal one.
+                awaits = stream.end.awaits_state(line if line > stream.first_line else 0)
+                self._schedule.add_step(stream, Ending(name, awaits))
         self._actions.extend(self._schedule.begin(self._now))
         return not self._schedule.is_idle
 

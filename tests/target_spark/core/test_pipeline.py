@@ -884,6 +884,18 @@ def test_without_any_state_none_is_expected():
     assert not any(a.awaits_state for a in w.log if isinstance(a, ev.Finish))
 
 
+def test_a_state_from_before_a_stream_is_none_of_its_own():
+    """The SDK does not repeat an equal STATE: equal rows of the next run are no replay."""
+    w = world(rows=10)
+    w.state()
+    w.schema("a")
+    w.records("a", 3)
+    w.end()
+    w.finish_all()
+    assert not any(a.awaits_state for a in w.log if isinstance(a, ev.Finish))
+    assert w.uncovered == {"a": ev.ReportUncovered("a", 3, loaded=True, expected=True)}
+
+
 def test_rows_that_wait_for_the_end_of_the_stream_await_their_state():
     w = world(overwrite=True)
     w.schema("a")
