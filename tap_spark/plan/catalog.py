@@ -75,6 +75,9 @@ def build_entry(
     automatic = {*key_properties, *([replication_key] if replication_key else [])}
     entry["metadata"] = [{"breadcrumb": [], "metadata": root}]
     for _, breadcrumb in schema_paths(entry["schema"]):
+        # No pattern of Meltano reaches below `items`: it would deselect all fields there.
+        if {*breadcrumb[::2]} != {"properties"}:
+            continue
         is_automatic = len(breadcrumb) == 2 and breadcrumb[1] in automatic  # noqa: PLR2004
         inclusion = "automatic" if is_automatic else "available"
         metadata = {"inclusion": inclusion, "selected-by-default": True}

@@ -79,9 +79,8 @@ def test_fields_inside_of_arrays_are_narrowed(spark, shop):
     config = table()
     catalog = catalog_for(spark, TapConfig(streams=(config,)))
     inner = ["properties", "deep", "properties", "b.c", "items", "properties", "y"]
-    for item in catalog["streams"][0]["metadata"]:
-        if item["breadcrumb"] == inner:
-            item["metadata"]["selected"] = False
+    item = {"breadcrumb": inner, "metadata": {"selected": False}}
+    catalog["streams"][0]["metadata"].append(item)
     actual = rows(spark, config, catalog=catalog)
     assert [row["deep"] for row in actual] == [
         {"a": 1, "b.c": [{"x": 10}]},
