@@ -239,7 +239,8 @@ def _plan(
     now_ms: int,
 ) -> StreamPlan:
     name = stream.name
-    root = catalogs.metadata_of(entry).get((), {})
+    metadata = catalogs.metadata_of(entry)
+    root = metadata.get((), {})
     method = _method(entry, root, stream)
     key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
     whole = method is Method.FULL_TABLE
@@ -249,6 +250,11 @@ def _plan(
         catalogs.root_keys(root) or entry.get("key_properties") or stream.key_properties or ()
     )
     selected = catalogs.selected_schema(entry)
+    for column in sorted(entry["schema"]["properties"].keys() - selected["properties"].keys()):
+        mark = metadata.get(("properties", column), {})
+        if mark.get("selected") and mark.get("inclusion") != "unsupported":
+            text = "stream '%s': column '%s' is left out, as none of its fields is selected; %s"
+            _log.warning(text, name, column, "select those to be read, or deselect the column")
     # Before the columns, which come from the same text: it says if that is damaged.
     typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
     columns = _columns(selected, root)

@@ -170,6 +170,18 @@ def test_deselected_columns_are_not_planned():
     assert "name" not in created.schema["properties"]
 
 
+def test_a_selected_column_without_any_selected_field_is_told(caplog):
+    def edit(entry, root):
+        entry["schema"]["properties"]["place"] = {"type": "object", "properties": {"lat": {}}}
+        path = ["properties", "place"]
+        for breadcrumb, chosen in ((path, True), ([*path, "properties", "lat"], False)):
+            entry["metadata"].append({"breadcrumb": breadcrumb, "metadata": {"selected": chosen}})
+
+    (created,) = plan(edit=edit)
+    assert "place" not in created.columns
+    assert "column 'place' is left out, as none of its fields is selected" in caplog.text
+
+
 def test_a_stream_may_be_renamed_in_the_catalog():
     (created,) = plan(edit=lambda entry, root: entry.update(stream="alias"))
     assert (created.stream, created.tap_stream_id) == ("alias", "s")
