@@ -28,7 +28,7 @@ from shared.engine.engine import (
     Work,
     weight,
 )
-from shared.errors import DestinationError, Where
+from shared.errors import DestinationError, SingerSparkError, Where
 from shared.formats.arrow_types import arrow_schema, holds
 from shared.formats.file_formats import FORMATS
 from shared.formats.spark_types import T
@@ -400,6 +400,8 @@ def reports(runs: Runs, task: Task | FrameTask, count: int, work: Work, place: s
     except Exception as error:
         if isinstance(error, OSError) and isinstance(runs, Threads):
             raise write_error(place, error) from error
-        raise explain(error, where, DestinationError) from error
+        # An error of ours comes back as it is: its cause tells whether a retry can help.
+        cause = error.__cause__ if isinstance(error, SingerSparkError) else error
+        raise explain(error, where, DestinationError) from cause
     raise_failure(rows, where)
     return rows

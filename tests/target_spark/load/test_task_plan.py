@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from shared.encodings.encoding_format import grouped_encoding
+from shared.engine.engine import Report
+from shared.errors import DestinationError, settled
 from shared.formats.file_formats import Encoding
 from shared.storage.files import open_output
 from target_spark.convert import converter
@@ -186,6 +190,17 @@ def testlines_before_a_range(tmp_path: Path) -> None:
     assert [lines_before(Piece(file, start, 1), None) for start in range(9)] == [
         0, 1, 1, 1, 2, 2, 2, 3, 3,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.E2BIG, 2), (errno.ENOSPC, 6)])
+def test_the_cause_of_a_failed_task_decides_the_exit_code(number: int, code: int) -> None:
+    def run(*_: object) -> list[Report]:
+        raise DestinationError("the server refuses it") from OSError(number, "it has failed")
+
+    runs, work = SimpleNamespace(run=run), SimpleNamespace(stream="s")
+    with pytest.raises(DestinationError, match=r"^stream .s.: the server") as caught:
+        converter.reports(runs, None, 1, work, "t")  # type: ignore[arg-type]
+    assert settled(caught.value).exit_code == code
 
 
 def test_rejects_are_bounded(tmp_path: Path) -> None:
