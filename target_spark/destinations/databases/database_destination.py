@@ -435,7 +435,7 @@ class JdbcDestination(Destination):
             work.connection.rollback()
             if flush.write.row_origin is None or flush.request.method == "overwrite":
                 raise RefusedByStoreError(reason) from error
-            rows = work.refused_rows(flush.request, plan, flush.parts)
+            rows = work.refused_rows(flush.request, flush.parts)
             if not rows:
                 raise
             raise RefusedByStoreError(rows[0].reason, rows) from error

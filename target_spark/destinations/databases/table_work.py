@@ -334,9 +334,7 @@ class TableWork:
         kind = kinds.get(plan.mapping.get(name, column), "unknown")
         return f"{what}: {failure.refusal} (type {kind})"
 
-    def refused_rows(
-        self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]
-    ) -> list[Refusal]:
+    def refused_rows(self, request: TableRequest, parts: Sequence[Part]) -> list[Refusal]:
         """Find the rows of parts that the server refuses, and change nothing.
 
         Insert ever smaller ranges of them, and keep those that it takes until the end: a row may
@@ -346,7 +344,7 @@ class TableWork:
         for part in parts:
             self.run(*self.sql.index_rows(TablePlace(self.place.schema, part.url)))
         self.connection.commit()
-        plan = self.key(request, plan)
+        plan = self.key(request, self.plan(request))  # its index may be rolled back
         self.check_constraints()
         # Halving finds one refused row of n by some log2(n) statements, each in a savepoint.
         search = _RefusedRows(self, request, plan)

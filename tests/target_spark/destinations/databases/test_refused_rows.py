@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -275,3 +276,13 @@ def test_an_overwrite_of_a_row_that_others_refer_to_is_no_fault_of_a_record(
         run(pg, schema(INTEGER), record(1, 5), state(1), load_method="overwrite")
     assert getattr(documented_error(caught.value), "exit_code", None) == 2
     assert ids(pg) == ["7"]
+
+
+def test_a_key_that_its_index_cannot_hold(pg: PG, run: Run, caplog):
+    long = "".join(hashlib.sha256(bytes([n])).hexdigest() for n in range(200))
+    rows = [record(n, v) for n, v in enumerate(("a", long, "b"))]
+    key = schema({"type": "string"}, "v")
+    with pytest.raises(RecordError, match=r"line 3: the row, or what an index holds of it"):
+        run(pg, key, *rows, state(1), load_method="upsert")
+    assert run(pg, key, *rows, state(1), load_method="upsert", **LEAVE_OUT) == [1]
+    assert pg.table("select id, v from t order by id") == [("0", "a"), ("2", "b")]
