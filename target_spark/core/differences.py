@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -128,19 +128,24 @@ class Verification:
         deletes = (VANISHED,) if can_delete and (self.force or not part) else ()
         return deletes if self.deletes else (MISSING, CHANGED, *deletes)
 
-    def check_vanished(self, difference: TableDifference) -> None:
+    def check_vanished(self, difference: TableDifference, others: Collection[str] = ()) -> None:
         """Check that a repair does not delete so many rows that the input looks partial.
+
+        Nor any row, if other streams were loaded into the table: it may be theirs.
 
         Raises:
             DifferenceError: It would; the difference has been reported.
         """
         vanished = difference.count(VANISHED)
-        if self.force or vanished <= self.most_vanished * difference.table_rows:
+        few = vanished <= self.most_vanished * difference.table_rows
+        theirs = vanished and others and self.most_vanished < 1
+        if self.force or (few and not theirs):
             return
         self.report(difference)
         raise DifferenceError(
             f"nothing was changed: {vanished} of {difference.table_rows} rows of "
-            f"{difference.table} are not in the input",
+            f"{difference.table} are not in the input"
+            + (f", but may be of the stream '{min(others)}'" if theirs else ""),
             where=Where(stream=difference.stream),
             hint=self.consent,
         )

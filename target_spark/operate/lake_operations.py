@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
@@ -40,7 +40,9 @@ from target_spark.destinations.lakes.lake_table import (
 )
 from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.operations import Operations, missing_table
+from target_spark.operate.lake_histories import history_of
 from target_spark.operate.row_comparison import KIND, RowComparison
+from target_spark.operate.table_history import TableHistory
 from target_spark.operate.table_maintenance import look_after
 
 if TYPE_CHECKING:
@@ -64,7 +66,11 @@ class LakeOperations(Operations):
 
         def attempt(number: int) -> None:
             if not (number and self._work.is_stored(table, last.token)):
-                verify_table(self._work, table, wanted)
+                verify_table(self._work, table, wanted, streams)
+
+        def streams() -> frozenset[str]:
+            commits = history_of(self._work.form, self.config).commits(table)
+            return TableHistory("", table.place, commits).streams - {last.stream}
 
         with opened.lock:
             self._work.repeat(table, last.stream, attempt, flushes)
@@ -125,8 +131,15 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def verify_table(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
+def verify_table(
+    work: LakeWork,
+    table: OpenTable,
+    wanted: Verification,
+    others: Callable[[], Collection[str]],
+) -> None:
     """Compare the rows of all flushes with the table; repair what differs, if that is wanted.
+
+    `others` returns the other streams whose loads the table still knows.
 
     Raises:
         DifferenceError: A repair would delete too many rows.
@@ -148,7 +161,7 @@ def verify_table(work: LakeWork, table: OpenTable, wanted: Verification) -> None
     repaired = wanted.repaired(can_delete=sides.can_delete, part=part is not None)
     if wanted.repair and result.ranges and repaired:
         if VANISHED in repaired:
-            wanted.check_vanished(result)
+            wanted.check_vanished(result, others() if result.count(VANISHED) else ())
         result = replace(result, repaired=repaired)
         mark = Mark(run_of(last.token), last.stream, last.token, last.source)
         at = time.time()

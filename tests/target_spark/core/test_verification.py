@@ -48,6 +48,11 @@ def test_many_rows_are_deleted_only_with_consent() -> None:
     replace(wanted, force=True).check_vanished(few)
     replace(wanted, most_vanished=0.5).check_vanished(few)
     assert not reported
+    replace(wanted, most_vanished=1).check_vanished(few, {"b"})
+    replace(wanted, force=True).check_vanished(ACTUAL, {"b"})
+    with pytest.raises(DifferenceError, match="in the input, but may be of the stream 'b'"):
+        wanted.check_vanished(ACTUAL, {"b"})
+    assert reported.pop() == ACTUAL
     with pytest.raises(DifferenceError, match="nothing was changed: 2 of 19 rows of '/t' are not"):
         wanted.check_vanished(few)
     assert reported == [few]

@@ -121,6 +121,21 @@ def test_nulls_and_microseconds_differ_at_any_depth(delta_load: Make) -> None:
     assert actual.left == f"{len(pairs)} changed"
 
 
+@with_slow("lake", ["delta"], ["iceberg"], indirect=True)
+def test_rows_of_other_streams_are_not_deleted(lake_load: Make) -> None:
+    load = lake_load("id long, v string", keys=("id",), method="upsert", hard_delete=True)
+    mine = [{"id": number, "v": "x"} for number in range(20)]
+    load.load(mine)
+    load.sql("INSERT INTO {t} (id, v) VALUES (20, 'x')")
+    assert compare(load, mine, repair=True).repaired, "a row without a stream of ours may go"
+    load.other(stream="others").load([{"id": 21, "v": "y"}])
+    assert compare(load, mine[1:], mine[:1]).left == "1 vanished"
+    with pytest.raises(DifferenceError, match=r"1 of 21 rows of .* of the stream 'others'"):
+        compare(load, mine, repair=True)
+    assert len(load.rows()) == 21
+    assert compare(load, mine, repair=True, force=True).left == ""
+
+
 def test_a_partial_input_deletes_nothing_without_consent(delta_load: Make) -> None:
     load = delta_load("id long, v string", keys=("id",), method="upsert", hard_delete=True)
     load.load([{"id": number, "v": "x"} for number in range(10)])
