@@ -204,6 +204,9 @@ class SessionStarter:
     def _start(self) -> Any:
         """Return the session, or the context of a Java that only schedules tasks."""
         self._settings = with_needs(self._settings, self._needs)
+        # pyspark would print the error of a query, which is raised as well.
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            logging.getLogger(name).disabled = True
         # 1. A Java that runs already: that of spark-submit, or a server of Spark Connect.
         submission = running_java.current()
         if submission is not None:
@@ -535,9 +538,6 @@ def _context_of(gateway: Any, conf: Mapping[str, str], *, joins: bool = False) -
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # py4j would log a lost connection with a traceback; it also raises, and that is reported.
     logging.getLogger().addFilter(_is_no_lost_connection)
-    # pyspark would print the error of a query, which is raised as well.
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).disabled = True
     ask_without_numpy()
     SparkContext._ensure_initialized(gateway=gateway)
 

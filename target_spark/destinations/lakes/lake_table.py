@@ -604,7 +604,9 @@ def own_session(spark: SparkSession, config: TargetConfig, conf: Mapping[str, st
     except (AttributeError, NotImplementedError):  # Spark Connect
         own = spark
     for name, value in {**storage_conf(config), **_LITERALS, **conf}.items():
-        own.conf.set(name, value)
+        # Spark Connect warns of a deprecated name that is set, also to its default.
+        if name not in _LITERALS or own.conf.get(name, value) != value:
+            own.conf.set(name, value)
     return own
 
 

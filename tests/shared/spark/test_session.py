@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import json
+import logging
 import os
 import signal
 import socket
@@ -443,6 +444,16 @@ def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
         assert part in text
         assert "\n" not in text
         assert "Exception" not in text
+
+
+def test_pyspark_prints_no_error_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Spark Connect it would be 30 kB of JSON, past the log that hides secrets."""
+    monkeypatch.setattr("shared.spark.session.connect", lambda *_: None)
+    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    for logger in loggers:
+        monkeypatch.setattr(logger, "disabled", False)
+    SessionStarter(SparkSettings(remote="sc://localhost"))._start()
+    assert all(logger.disabled for logger in loggers)
 
 
 @pytest.mark.pipe

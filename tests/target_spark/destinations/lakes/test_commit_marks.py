@@ -8,6 +8,8 @@ from dataclasses import replace
 from decimal import Decimal
 from random import Random
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -193,12 +195,13 @@ def test_literals_are_exact_or_not_made() -> None:
 
 
 def test_sessions_read_literals_with_their_escapes() -> None:
-    session = SimpleNamespace(
-        conf=SimpleNamespace(set=lambda name, value: conf.update({name: value}))
-    )
     conf = {"spark.sql.parser.escapedStringLiterals": "true"}
-    own_session(session, TargetConfig(), {"more": "x"})  # type: ignore[arg-type]
+    own = Mock(**{"get.side_effect": conf.get, "set.side_effect": conf.__setitem__})
+    session: Any = SimpleNamespace(conf=own)
+    own_session(session, TargetConfig(), {"more": "x"})
     assert conf == {"spark.sql.parser.escapedStringLiterals": "false", "more": "x"}
+    own_session(session, TargetConfig(), {"more": "x"})
+    assert own.set.call_count == 3, "Spark Connect warns of a deprecated name that is set"
 
 
 def test_texts_and_names_cannot_leave_their_quotes() -> None:
