@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pyspark.sql.types import StructField, StructType
 
@@ -80,10 +81,14 @@ def _partitions(first: _Claim, second: _Claim) -> SettingsError:
     )
 
 
-def _not_alone(claim: _Claim, other: _Claim, message: str) -> SettingsError:
-    setting = "`deletes` in the tap" if message == "KEYS" else "`activate_version: true`"
+_BACKFILL = "--backfill"
+_CAUSES = {"KEYS": "`deletes` in the tap", _BACKFILL: "it"}
+
+
+def _not_alone(claim: _Claim, other: str, message: str) -> SettingsError:
+    setting = _CAUSES.get(message, "`activate_version: true`")
     return SettingsError(
-        f"{message} would also remove or mark rows of the stream '{other.stream}', which "
+        f"{message} would also remove or mark rows of the stream '{other}', which "
         f"shares the table {claim.table.shown}",
         where=Where(stream=claim.stream, setting="streams"),
         hint=f"give one of them another `table`, or do without {setting}",
@@ -136,10 +141,12 @@ class StreamTables:
                 if not table.shared or _OVERWRITE in (method, other.method):
                     raise _refusal(other, new)
                 if other.stream in self._alone:
-                    raise _not_alone(other, new, self._alone[other.stream])
+                    raise _not_alone(other, stream, self._alone[other.stream])
                 asked = {other.partition_by, new.partition_by} - {()}
                 if other.table.key == table.key and len(asked) > 1:
                     raise _partitions(other, new)
+            if own.backfill is not None and self.config.verification is None and self._named(new):
+                raise _not_alone(new, self._named(new)[0], _BACKFILL)
             self._claims[stream] = new
             self._places.setdefault(table.key, {})[stream] = new
             for folder in folders:
@@ -159,9 +166,9 @@ class StreamTables:
         with self._claiming:
             self._alone[stream] = message
             claim = self._claims.get(stream)
-            others = [] if claim is None else self._beside(claim)
-            if claim is not None and others:
-                raise _not_alone(claim, others[0], message)
+            others = [] if claim is None else [other.stream for other in self._beside(claim)]
+            if claim is not None and (others or self._named(claim)):
+                raise _not_alone(claim, (others or self._named(claim))[0], message)
 
     def _beside(self, claim: _Claim) -> list[_Claim]:
         """Return claims of other streams on the same table, or on one in the folder of the other.
@@ -176,6 +183,20 @@ class StreamTables:
         )
         every = (other for claims in near for other in claims.values())
         return [other for other in every if other.stream != claim.stream]
+
+    def _named(self, claim: _Claim) -> list[str]:
+        """Return other streams that `streams` gives the same table by name, in this run or not."""
+        return [name for name in self._named_tables.get(claim.table.key, ()) if name != claim.stream]
+
+    @cached_property
+    def _named_tables(self) -> Mapping[str, Collection[str]]:
+        """Return the streams to which `streams` gives a table by name, by the key of the table."""
+        result: dict[str, list[str]] = {}
+        for name, block in self.config.streams.items():
+            if block.keys() & {"table", "schema"} and not set(name) & set("*?["):
+                table = self.destination.table(stream_settings(self.config, name).name)
+                result.setdefault(table.key, []).append(name)
+        return result
 
     def is_loaded(self, stream: StreamSchema) -> bool:
         """Return whether a stream is loaded: its table exists, or may be created.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from whole_runs import run_target
 from shared.engine.engine import Engine
 from shared.errors import SettingsError
 from target_spark.config import target_config
-from target_spark.core.load_plans import StreamSchema
+from target_spark.core.load_plans import Backfill, StreamSchema
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
 
@@ -183,6 +184,19 @@ def test_a_version_concerns_the_rows_of_one_stream() -> None:
     later._tables.claim_alone("a", "ACTIVATE_VERSION")
     with pytest.raises(SettingsError, match="rows of the stream 'b'"):
         plan(later, "b")
+    # Streams of one table may come in runs of their own.
+    named = {"streams": {"a": {"table": "t"}, "b": {"table": "t"}, "c": {"schema": "s"}}}
+    alone = loader("delta", **named)
+    plan(alone, "a", "c")
+    for message in ("ACTIVATE_VERSION", "KEYS"):
+        with pytest.raises(SettingsError, match=f"{message} would .* rows of the stream 'b'"):
+            alone._tables.claim_alone("a", message)
+        alone._tables.claim_alone("c", message)
+    part = {stream: Backfill(stream, "id", "1", "5") for stream in "ac"}
+    for stream, message in (("a", "--backfill would also .* rows of the stream 'b'"), ("c", "")):
+        backfill = replace(target_config({**PLACES["delta"], **named}), backfill=part[stream])
+        with pytest.raises(SettingsError, match=message) if message else nullcontext():
+            plan(Loader(backfill, Engine.of(no_spark)), stream)
     unversioned = loader("delta", activate_version=False, **together)
     plan(unversioned, "a", "b")
     unversioned.activate(StreamSchema("a", SCHEMA), 1)
