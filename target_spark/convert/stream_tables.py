@@ -186,7 +186,9 @@ class StreamTables:
 
     def _named(self, claim: _Claim) -> list[str]:
         """Return other streams that `streams` gives the same table by name, in this run or not."""
-        return [name for name in self._named_tables.get(claim.table.key, ()) if name != claim.stream]
+        return [
+            name for name in self._named_tables.get(claim.table.key, ()) if name != claim.stream
+        ]
 
     @cached_property
     def _named_tables(self) -> Mapping[str, Collection[str]]:

@@ -448,7 +448,8 @@ def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
 
 def test_pyspark_prints_no_error_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """With Spark Connect it would be 30 kB of JSON, past the log that hides secrets."""
-    monkeypatch.setattr("shared.spark.session.connect", lambda *_: None)
+    for name in ("require_connect", "connect"):
+        monkeypatch.setattr(f"shared.spark.session.{name}", lambda *_: None)
     loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     for logger in loggers:
         monkeypatch.setattr(logger, "disabled", False)

@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_left_out(
 
     monkeypatch.setattr(lake_table, "_entries", listed)
     monkeypatch.setattr(DeltaHistory, "commits", commits)
-    conf = SimpleNamespace(set=lambda *_: None)
+    conf = SimpleNamespace(get=lambda _, default: default, set=lambda *_: None)
     spark: Any = SimpleNamespace(newSession=lambda: SimpleNamespace(conf=conf))
     tables = LakeTables(TargetConfig(format="delta", path=str(tmp_path)), spark)
     [line] = history_lines(tables, (), 20, as_json=True)
