@@ -82,7 +82,7 @@ def _partitions(first: _Claim, second: _Claim) -> SettingsError:
 
 
 _BACKFILL = "--backfill"
-_CAUSES = {"KEYS": "`deletes` in the tap", _BACKFILL: "it"}
+_CAUSES = {"KEYS": "`deletes` in the tap", _BACKFILL: "`--backfill`"}
 
 
 def _not_alone(claim: _Claim, other: str, message: str) -> SettingsError:
@@ -145,8 +145,9 @@ class StreamTables:
                 asked = {other.partition_by, new.partition_by} - {()}
                 if other.table.key == table.key and len(asked) > 1:
                     raise _partitions(other, new)
-            if own.backfill is not None and self.config.verification is None and self._named(new):
-                raise _not_alone(new, self._named(new)[0], _BACKFILL)
+            replaces = own.backfill is not None and self.config.verification is None
+            if replaces and (others := self._named(new)):
+                raise _not_alone(new, others[0], _BACKFILL)
             self._claims[stream] = new
             self._places.setdefault(table.key, {})[stream] = new
             for folder in folders:
@@ -166,9 +167,11 @@ class StreamTables:
         with self._claiming:
             self._alone[stream] = message
             claim = self._claims.get(stream)
-            others = [] if claim is None else [other.stream for other in self._beside(claim)]
-            if claim is not None and (others or self._named(claim)):
-                raise _not_alone(claim, (others or self._named(claim))[0], message)
+            if claim is None:
+                return
+            others = [*(other.stream for other in self._beside(claim)), *self._named(claim)]
+            if others:
+                raise _not_alone(claim, others[0], message)
 
     def _beside(self, claim: _Claim) -> list[_Claim]:
         """Return claims of other streams on the same table, or on one in the folder of the other.
@@ -195,7 +198,7 @@ class StreamTables:
         """Return the streams to which `streams` gives a table by name, by the key of the table."""
         result: dict[str, list[str]] = {}
         for name, block in self.config.streams.items():
-            if block.keys() & {"table", "schema"} and not set(name) & set("*?["):
+            if block.keys() & {"table", "schema"} and set(name).isdisjoint("*?["):
                 table = self.destination.table(stream_settings(self.config, name).name)
                 result.setdefault(table.key, []).append(name)
         return result

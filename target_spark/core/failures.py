@@ -174,10 +174,8 @@ class Failures:
 
     def over_budget(self, stream: Stream, *, at_end: bool) -> RecordError | None:
         """Return the error of a stream that has too many bad records, or None."""
-        name, counts = (
-            stream.schema.stream,
-            (stream.records, stream.rejected, stream.rejected_lines),
-        )
+        name = stream.schema.stream
+        counts = stream.records, stream.rejected, stream.rejected_lines
         return self.budget(name).error(name, *counts, reason=stream.reason, at_end=at_end)
 
 
